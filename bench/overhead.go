@@ -76,7 +76,7 @@ func overhead(instances, n int) (outcome, error) {
 		if err := f.Publish(ctx, version(step)); err != nil {
 			return err
 		}
-		stream := p.Start(ctx, rollout.Batch{Step: step, Version: int64(step), Prompts: prompts})
+		stream := p.Start(ctx, rollout.Batch{Number: step, Version: int64(step), Prompts: prompts})
 		got := 0
 		for range stream.Groups() {
 			got++

@@ -41,7 +41,7 @@ func ExampleProducer_Start() {
 		fmt.Println(err)
 		return
 	}
-	stream := p.Start(context.Background(), rollout.Batch{Step: 1, Version: 1,
+	stream := p.Start(context.Background(), rollout.Batch{Number: 1, Version: 1,
 		Prompts: []rollout.Prompt{{ID: "a", IDs: []int32{1}}, {ID: "b", IDs: []int32{1, 2, 3}}}})
 	for g := range stream.Groups() {
 		fmt.Println(g.Prompt.ID, len(g.Responses), g.Responses[0].Reward, g.Responses[0].Instance)

@@ -177,7 +177,7 @@ func TestPaperIdleUntilNextWeights(t *testing.T) {
 		require.Zero(t, s.Queued+s.Instances[0].Requests)
 
 		next := batch(1, 1)
-		next.Step, next.Version = 4, 8
+		next.Number, next.Version = 4, 8
 		_, _, _, err = produce(t.Context(), t, p, next)
 		require.ErrorIs(t, err, inference.ErrStale, "not before its weights arrive")
 		require.NoError(t, f.Publish(t.Context(), weights(8)))

@@ -159,7 +159,7 @@ func (p *Producer) counters() Counters {
 // Its place depends only on the step, the index and the attempt, so that neither the order in which
 // groups finish nor a resume changes it.
 func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Prompt {
-	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
+	return p.deps.Spare(((batch.Number-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }
 
 // seedOf returns the seed of a prompt's request: a chain of SplitMix64 over the run's seed,

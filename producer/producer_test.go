@@ -93,7 +93,7 @@ func text(ids []int32) string { return fmt.Sprint(ids[:len(ids)-1]) }
 
 // batch returns a batch with a prompt for each duration in seconds.
 func batch(seconds ...int32) rollout.Batch {
-	b := rollout.Batch{Step: 3, Version: 7}
+	b := rollout.Batch{Number: 3, Version: 7}
 	for i, s := range seconds {
 		b.Prompts = append(b.Prompts, rollout.Prompt{ID: fmt.Sprintf("p%d", i), IDs: []int32{s}})
 	}
@@ -184,7 +184,7 @@ func TestGroupIsComplete(t *testing.T) {
 		_, groups, sum, err := produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, rollout.Group{
-			Step: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1),
+			Batch: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1),
 			Scored: time.Now(),
 			Responses: []rollout.Response{
 				{Text: "[0]", Spans: rollout.Sampled([]int32{0, 9}, []float32{-1, -2}, 7), Reward: 2,
@@ -322,7 +322,7 @@ func TestBatchAndConfigReportAllFaults(t *testing.T) {
 		"max failed is -1", "max lost is -1"} {
 		require.ErrorContains(t, err, want)
 	}
-	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Step: 2})
+	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Number: 2})
 	_, err = s.Wait()
 	for _, want := range []string{"produce step 2", "version is 0", "no prompts"} {
 		require.ErrorContains(t, err, want)

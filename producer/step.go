@@ -76,13 +76,13 @@ func (s *step) Wait() (rollout.Stats, error) {
 // run samples, scores and delivers the batch.
 func (s *step) run(ctx context.Context) {
 	if err := s.produce(ctx); err != nil {
-		s.err = fmt.Errorf("produce step %d: %w", s.batch.Step, err)
+		s.err = fmt.Errorf("produce step %d: %w", s.batch.Number, err)
 	}
 	close(s.groups)
 	slices.SortFunc(s.failed, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
 	for i := range s.failed {
 		if s.deps.Warn != nil {
-			s.deps.Warn("step %d: gave up on %v", s.batch.Step, s.failed[i].err)
+			s.deps.Warn("step %d: gave up on %v", s.batch.Number, s.failed[i].err)
 		}
 	}
 	after := s.counters()

@@ -69,23 +69,23 @@ func (s *step) hasSignal(g *rollout.Group) bool {
 // attempt is the number of prompts that had the index before.
 func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*sample.Group, error) {
 	b := &s.batch
-	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
+	seed := seedOf(s.cfg.Seed, b.Number, index+attempt*len(b.Prompts))
 	start := time.Now()
 	g, err := s.sampler.Sample(ctx, prompt,
 		inference.Request{N: s.cfg.GroupSize, Seed: seed, Sampling: s.cfg.Sampling, Version: b.Version})
-	s.deps.Lanes.Add(b.Step, "prompt", start, time.Since(start),
+	s.deps.Lanes.Add(b.Number, "prompt", start, time.Since(start),
 		trace.Note{Prompt: prompt.ID, Flows: []uint64{seed}, Opens: true})
 	if err != nil {
 		return nil, err
 	}
-	g.Step, g.Index, g.Prompts = b.Step, index, len(b.Prompts)
+	g.Batch, g.Index, g.Prompts = b.Number, index, len(b.Prompts)
 	return g, nil
 }
 
 // score waits for the reward of each response of g. Scoring began during sampling; the span in the
 // trace covers only what is left of it.
 func (s *step) score(g *sample.Group) error {
-	span := s.deps.Lanes.Begin(g.Step, "score")
+	span := s.deps.Lanes.Begin(g.Batch, "score")
 	err := g.Score(nil)
 	span.EndWith(trace.Note{Flows: []uint64{g.Seed}})
 	g.Scored = time.Now()

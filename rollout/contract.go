@@ -2,11 +2,10 @@ package rollout
 
 import "time"
 
-// Batch is the trainer's request for one step: a group for each prompt, all sampled with
-// one version of the weights. A repeated request gives the same responses, also if Only
-// restricts it.
+// Batch is the trainer's request for a group of each of its prompts, all sampled with one version of the
+// weights. A repeated request gives the same responses, also if Only restricts it.
 type Batch struct {
-	Step    int   // from 1
+	Number  int   // from 1; package trainer/schedule says which step trains it
 	Version int64 // version of the weights, from 1
 	Prompts []Prompt
 	Only    []int // indices of the prompts to sample; nil for all

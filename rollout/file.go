@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 )
@@ -9,6 +10,7 @@ import (
 // groupJSON is the form of a Group in rollouts files.
 type groupJSON struct {
 	Step      int             `json:"step"`
+	Batch     int             `json:"batch,omitempty"` // 0 if it is Step
 	Version   int64           `json:"version"`
 	Index     int             `json:"index"`
 	Prompts   int             `json:"prompts,omitempty"`
@@ -89,6 +91,9 @@ func (g Group) MarshalJSON() ([]byte, error) {
 		PromptID: g.Prompt.ID, Prompt: g.Prompt.Text, Question: g.Prompt.Asked(), PromptIDs: g.Prompt.IDs,
 		Answer: g.Prompt.Answer, Source: g.Prompt.Source, Replaced: g.Replaced,
 	}
+	if g.Batch != g.Step {
+		j.Batch = g.Batch
+	}
 	if g.Responses != nil {
 		j.Responses = make([]responseJSON, len(g.Responses))
 	}
@@ -109,7 +114,7 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 		j.Answer = nil
 	}
 	*g = Group{
-		Step: j.Step, Version: j.Version, Index: j.Index, Prompts: j.Prompts,
+		Step: j.Step, Batch: cmp.Or(j.Batch, j.Step), Version: j.Version, Index: j.Index, Prompts: j.Prompts,
 		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs,
 			Answer: j.Answer, Source: j.Source},
 		Replaced: j.Replaced,

@@ -96,9 +96,10 @@ type Response struct {
 // Group is a prompt and its responses. It is the unit streamed to the trainer, because an
 // advantage needs all rewards of its group.
 type Group struct {
-	Step      int   // from 1
-	Index     int   // position among the step's prompts, from 0
-	Prompts   int   // number of prompts of the step; 0 if unknown
+	Step      int   // number of the step that trains the group, from 1; 0 before that
+	Batch     int   // number of the batch, from 1
+	Index     int   // position among the batch's prompts, from 0
+	Prompts   int   // number of prompts of the batch; 0 if unknown
 	Version   int64 // version of the weights that the batch asked for
 	Prompt    Prompt
 	Responses []Response

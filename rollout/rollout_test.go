@@ -24,7 +24,7 @@ func TestGroupUnmarshalsContract(t *testing.T) {
 	var g Group
 	require.NoError(t, json.Unmarshal([]byte(line), &g))
 	require.Equal(t, Group{
-		Step: 1, Version: 1,
+		Step: 1, Batch: 1, Version: 1,
 		Prompt: Prompt{ID: "gsm8k:7", Text: "1+1=", IDs: []int32{5, 6, 5}, Answer: json.RawMessage(`"2"`)},
 		Responses: []Response{
 			{Text: "2", Spans: Sampled([]int32{7, 1}, []float32{-0.25, -1e-7}, 1), Reward: 1, Finish: Stop,
@@ -50,7 +50,7 @@ func TestGroupMarshalsContract(t *testing.T) {
 	want["index"] = 0.0
 	require.Equal(t, want, got)
 
-	g.Index, g.Prompt.Source, g.Prompt.Messages = 3, "gsm8k",
+	g.Batch, g.Index, g.Prompt.Source, g.Prompt.Messages = 2, 3, "gsm8k",
 		[]Message{{Role: "system", Content: "s"}, {Role: "user", Content: "1+1="}}
 	g.Responses[0].Parts = map[string]float64{"format": 1}
 	g.Responses[0].Advantage, g.Responses[0].Entropies = new(float64), []float32{0.5, 0}
@@ -58,7 +58,7 @@ func TestGroupMarshalsContract(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(written, &got))
 	require.Equal(t, []string{
-		"answer", "index", "prompt", "prompt_id", "prompt_ids", "question", "responses", "source", "step", "version",
+		"answer", "batch", "index", "prompt", "prompt_id", "prompt_ids", "question", "responses", "source", "step", "version",
 	}, slices.Sorted(maps.Keys(got)))
 	response, ok := got["responses"].([]any)[0].(map[string]any)
 	require.True(t, ok)
@@ -76,7 +76,7 @@ func TestGroupRoundTrip(t *testing.T) {
 		json.RawMessage(`{"a":[1,null]}`), json.RawMessage(`""`)}
 	for i := range 200 {
 		g := Group{
-			Step: i, Index: rng.IntN(9), Version: rng.Int64(),
+			Step: 1 + i, Batch: max(1, i+rng.IntN(2)), Index: rng.IntN(9), Version: rng.Int64(),
 			Prompt: Prompt{
 				ID: texts[1+rng.IntN(4)], Text: texts[rng.IntN(5)], IDs: []int32{0, rng.Int32()},
 				Answer: answers[rng.IntN(5)], Source: texts[rng.IntN(5)],

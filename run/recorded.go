@@ -54,7 +54,7 @@ func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 func (s *recordedStep) start(step int) rollout.Stream {
 	s.stream = make(chan rollout.Group, len(s.groups))
 	for _, g := range s.groups {
-		g.Step, g.Version = step, int64(step)
+		g.Step, g.Batch, g.Version = step, step, int64(step)
 		for i := range g.Responses {
 			g.Responses[i].Spans.SetVersion(int64(step))
 		}

@@ -51,7 +51,7 @@ func TestBestLink(t *testing.T) {
 	state, err = ReadState(from)
 	require.NoError(t, err)
 	again := scored(s, []float64{0, 0, 0, 0, 0, 0, .4, .2}, func(c *Config) { c.CheckpointKeep = 1 })
-	again.state, again.resumedAt = state, state.Step
+	continueFrom(again, state)
 	require.NoError(t, again.Run(t.Context()))
 	target, err = os.Readlink(link)
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer/schedule"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -29,7 +30,7 @@ func (s *script) breaks(tr *Trainer, step, after int) {
 	produce := sampled(tr).Produce
 	sampled(tr).Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
 		whole := produce(ctx, p)
-		if p.Step != step {
+		if p.Number != step {
 			return whole
 		}
 		out := &stream{groups: make(chan rollout.Group, after), err: errAway}
@@ -49,7 +50,13 @@ func (s *script) resumed(tr *Trainer, step int) {
 	tr.checkpoints.models = tr.Models
 	state, err := Resume(s.t.Context(), filepath.Join(CheckpointRoot(s.dir), checkpoint.StepName(step)), tr.Models)
 	require.NoError(s.t, err)
+	continueFrom(tr, state)
+}
+
+// continueFrom makes a new trainer continue from a state.
+func continueFrom(tr *Trainer, state State) {
 	tr.state, tr.resumedAt = state, state.Step
+	sampled(tr).loop = schedule.New(schedule.Rule{}, tr.cfg.Steps, state.Step)
 }
 
 // An error keeps the steps trained before it, whatever it does to the current one. The
@@ -140,6 +147,7 @@ func TestUnusableWeightsAreSetAside(t *testing.T) {
 			s.breaks(tr, 4, 0)
 			if row.resumes {
 				tr.cfg.Steps = 3
+				continueFrom(tr, tr.state)
 				require.NoError(t, tr.Run(t.Context()))
 				tr = begin(5)
 				s.breaks(tr, 4, 0)
@@ -177,7 +185,7 @@ func TestErrorKeepsNoPartialStep(t *testing.T) {
 			if stopped {
 				produce := sampled(tr).Produce
 				sampled(tr).Produce = func(in context.Context, p rollout.Batch) rollout.Stream {
-					if p.Step == 4 {
+					if p.Number == 4 {
 						return &cutting{produce(in, p).(*stream), cancel}
 					}
 					return produce(in, p)
@@ -276,7 +284,7 @@ func TestReplacedGroups(t *testing.T) {
 		}
 	}
 	for i := range replaced {
-		replaced[i].Step, replaced[i].Version = 1, 1
+		replaced[i].Batch, replaced[i].Version = 1, 1
 	}
 	s.change = func(g *rollout.Group) {
 		if g.Index < 2 {

@@ -203,8 +203,9 @@ func TestInterruptedEvaluationIsRepeated(t *testing.T) {
 	again := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
 	again.Models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	again.checkpoints.models = again.Models
-	again.state, err = Resume(t.Context(), dir, again.Models)
+	state, err = Resume(t.Context(), dir, again.Models)
 	require.NoError(t, err)
+	continueFrom(again, state)
 	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops existing metrics
 	again.Metrics, err = report.OpenMetrics(path, state.Step)
 	require.NoError(t, err)
@@ -439,7 +440,7 @@ func TestRewardsThatOverflow(t *testing.T) {
 				out := &stream{groups: make(chan rollout.Group, len(p.Prompts))}
 				for g := range whole.Groups() {
 					for i := range g.Responses {
-						if p.Step == 2 && g.Prompt.ID == "p2" {
+						if p.Number == 2 && g.Prompt.ID == "p2" {
 							g.Responses[i].Reward = row.rewards[i]
 						}
 					}

@@ -21,11 +21,10 @@ import (
 // trains all of them. If training finds such a group, learn discards the gradients, which may contain a part
 // of it, and accumulates the whole batch from the start.
 func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
-	request := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.sampling.prompts}
 	for {
 		began := time.Now()
 		waitedBefore := r.sampling.resampled.Waited
-		good, err := r.verifier.Groups(ctx, request, groups, &r.sampling.resampled)
+		good, err := r.verifier.Groups(ctx, r.sampling.batch, groups, &r.sampling.resampled)
 		waited := r.sampling.resampled.Waited - waitedBefore
 		s.clock.wait += waited
 		s.clock.train += time.Since(began) - waited
@@ -48,6 +47,10 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	defer func() { s.clock.train += time.Since(began) }()
 	rewards := make([][]float64, len(groups))
 	for i := range groups {
+		groups[i].Step = s.number
+		for k := range groups[i].Before {
+			groups[i].Before[k].Step = s.number
+		}
 		rewards[i] = rewardsOf(&groups[i])
 	}
 	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)

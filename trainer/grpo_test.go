@@ -83,7 +83,7 @@ func tinyGroups(n, size int) []rollout.Group {
 	}
 	groups := make([]rollout.Group, n)
 	for i := range groups {
-		g := rollout.Group{Step: 1, Index: i, Version: 1,
+		g := rollout.Group{Step: 1, Batch: 1, Index: i, Version: 1,
 			Prompt: rollout.Prompt{ID: fmt.Sprint("p", i), IDs: ids(2 + 3*i)}}
 		for j := range size {
 			r := rollout.Response{Spans: rollout.Sampled(ids(1+rng.IntN(9)), nil, 1), Reward: float64(rng.IntN(4)),
@@ -311,6 +311,11 @@ type stream struct {
 func (s *stream) Groups() <-chan rollout.Group { return s.groups }
 func (s *stream) Wait() (rollout.Stats, error) { return s.stats, s.err }
 
+// samplingOf returns the sampling of the first batch.
+func samplingOf(s *stream) sampling {
+	return sampling{batch: rollout.Batch{Number: 1, Version: 1}, stream: s}
+}
+
 func streamOf(groups ...rollout.Group) *stream {
 	s := &stream{groups: make(chan rollout.Group, len(groups))}
 	for _, g := range groups {
@@ -324,11 +329,11 @@ func streamOf(groups ...rollout.Group) *stream {
 // is refused at consumption.
 func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
-		"version 0, expected step 1 and version 1": func(g *rollout.Group) { g.Version = 0 },
-		"step 2 and version 1, expected":           func(g *rollout.Group) { g.Step = 2 },
-		"response 1: sampled with version 7":       func(g *rollout.Group) { g.Responses[1].Spans[0].Version = 7 },
-		"ids and 0 logprobs":                       func(g *rollout.Group) { g.Responses[0].Spans[0].Logprobs = nil },
-		"response 2: reward is NaN":                func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
+		"version 0, expected batch 1 and version 1": func(g *rollout.Group) { g.Version = 0 },
+		"batch 2 and version 1, expected":           func(g *rollout.Group) { g.Batch = 2 },
+		"response 1: sampled with version 7":        func(g *rollout.Group) { g.Responses[1].Spans[0].Version = 7 },
+		"ids and 0 logprobs":                        func(g *rollout.Group) { g.Responses[0].Spans[0].Logprobs = nil },
+		"response 2: reward is NaN":                 func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
 		"response 0: 0 ids and 0 logprobs": func(
 			g *rollout.Group) {
 			g.Responses[0].Spans[0].IDs, g.Responses[0].Spans[0].Logprobs = nil, nil
@@ -339,7 +344,7 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 			r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 			groups := tinyGroups(1, 3)
 			spoil(&groups[0])
-			r.sampling.stream = streamOf(groups...)
+			r.sampling = samplingOf(streamOf(groups...))
 			_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 1)
 			require.ErrorContains(t, err, name)
 		})
@@ -352,12 +357,12 @@ func TestMissingGroups(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(3, 3)
-	r.sampling = sampling{stream: streamOf(groups...)}
+	r.sampling = samplingOf(streamOf(groups...))
 	_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.ErrorContains(t, err, "1 groups are missing, but the producer reported only 0 failures")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
-	r.sampling = sampling{stream: s}
+	r.sampling = samplingOf(s)
 	b, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.sampling.failed)
@@ -488,7 +493,7 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 		for i := range groups {
 			groups[i].Index = i
 		}
-		r.sampling = sampling{stream: streamOf(groups...)}
+		r.sampling = samplingOf(streamOf(groups...))
 		b, err := r.accumulate(t.Context(), s, 0, len(groups))
 		require.NoError(t, err)
 		require.NoError(t, r.t.update(t.Context(), s, b))

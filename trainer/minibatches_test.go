@@ -135,7 +135,7 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				if c.beta > 0 {
 					start = decoder(m.Reference)
 				}
-				r.sampling.stream = streamOf(groups...)
+				r.sampling = samplingOf(streamOf(groups...))
 				var want byToken
 				for mini := range updates {
 					first, end := tr.miniBatchRange(mini)

@@ -85,7 +85,7 @@ func sampled(tr *Trainer) *rollouts { return tr.source.(*rollouts) }
 
 // produce delivers a step's groups one by one.
 func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
-	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID,
+	s.event("produce %d with %d for prompts %s to %s", p.Number, p.Version, p.Prompts[0].ID,
 		p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
 	groups := tinyGroups(len(p.Prompts), 3)
@@ -93,7 +93,7 @@ func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 		defer close(out.groups)
 		for i := range groups {
 			g := groups[i]
-			g.Step, g.Version = p.Step, p.Version
+			g.Batch, g.Version = p.Number, p.Version
 			for j := range g.Responses {
 				g.Responses[j].Spans[0].Version = p.Version
 			}
@@ -101,7 +101,7 @@ func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 				s.change(&g)
 			}
 			if s.during != nil {
-				s.during(p.Step, i)
+				s.during(p.Number, i)
 			}
 			select {
 			case out.groups <- g:

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer/schedule"
 	"github.com/easyrl/easyrl/trainer/verify"
 )
 
@@ -56,13 +57,14 @@ type rollouts struct {
 	t         *Trainer
 	objective *loss.Objective
 	verifier  verify.Verifier
-	published int64 // version that the instances hold, 0 before the first publish
-	sampling  sampling
+	loop      *schedule.Loop
+	sampling  sampling   // of the batch that the step trains
+	ahead     []sampling // of batches that later steps train, in order
 }
 
-// sampling is the stream of the step in progress and what it has delivered.
+// sampling is the stream of a batch and what it has delivered.
 type sampling struct {
-	prompts   []rollout.Prompt
+	batch     rollout.Batch
 	stream    rollout.Stream
 	cancel    context.CancelFunc
 	began     time.Time
@@ -94,7 +96,8 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 			r.Loss.Advantage)
 	}
 	t.state.Total, t.logCheckpointTime = t.total, true
-	source := &rollouts{Rollouts: r, t: t, objective: objective}
+	source := &rollouts{Rollouts: r, t: t, objective: objective,
+		loop: schedule.New(schedule.Rule{}, cfg.Steps, state.Step)}
 	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
 		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
 		// With the old policy of the previous step, later mini-batches do not compute the published weights'
@@ -104,31 +107,49 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	return t, nil
 }
 
-// start publishes the policy and starts sampling the step with it. Sampling outlives a
-// cancelled run, because accumulate decides when to abandon a step.
+// start publishes the policy and starts sampling batches, as the schedule says, until the step's batch is in
+// flight.
 func (r *rollouts) start(ctx context.Context, s *step) error {
-	if err := r.publish(ctx); err != nil { //                   3
-		return err
+	for {
+		switch next := r.loop.Next(); next.Kind {
+		case schedule.Publish:
+			if err := r.publish(ctx); err != nil { //           3
+				return err
+			}
+		case schedule.Sample:
+			if s.clock.publish == 0 {
+				s.clock.publish = time.Since(s.clock.began)
+			}
+			r.ahead = append(r.ahead, r.sample(ctx, next.Batch, next.Version))
+			r.loop.Started(next.Batch)
+		default:
+			r.sampling, r.ahead = r.ahead[0], r.ahead[1:]
+			return nil
+		}
 	}
-	s.clock.publish = time.Since(s.clock.began)
-	prompts := make([]rollout.Prompt, r.t.cfg.PromptsPerStep)
-	for i := range prompts { //                                 4
-		prompts[i] = r.Prompt(r.t.state.Position + i)
+}
+
+// sample starts sampling a batch. Sampling outlives a cancelled run, because accumulate decides when to abandon a
+// step.
+func (r *rollouts) sample(ctx context.Context, number int, version int64) sampling {
+	batch := rollout.Batch{Number: number, Version: version,
+		Prompts: make([]rollout.Prompt, r.t.cfg.PromptsPerStep)}
+	first := r.t.state.Position + (number-r.t.state.Step-1)*len(batch.Prompts)
+	for i := range batch.Prompts { //                           4
+		batch.Prompts[i] = r.Prompt(first + i)
 	}
-	sampleCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.sampling = sampling{prompts: prompts, cancel: cancel, began: time.Now()}
-	r.sampling.stream = r.Produce(sampleCtx, //                 5-10
-		rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: prompts})
-	return nil
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	began := time.Now()
+	return sampling{batch: batch, cancel: cancel, began: began, stream: r.Produce(ctx, batch)} // 5-10
 }
 
 // publish publishes the current policy to the instances, unless they have it.
 func (r *rollouts) publish(ctx context.Context) error {
 	t := r.t
-	version := int64(t.state.Step) + 1
-	if r.published == version {
+	if r.loop.IsPublished() {
 		return nil
 	}
+	version := r.loop.Current()
 	defer t.Track.Begin(t.state.Step+1, "publish").End()
 	snapshot, err := t.Models.Publish(ctx, version)
 	if err != nil {
@@ -137,16 +158,18 @@ func (r *rollouts) publish(ctx context.Context) error {
 	if err := r.Publish(ctx, snapshot); err != nil {
 		return err // names the version
 	}
-	r.published = version
+	r.loop.Published()
 	return nil
 }
 
-// abandon stops sampling, waits until it has ended and drops its groups.
+// abandon stops sampling, waits until it has ended and drops all groups.
 func (r *rollouts) abandon() {
-	r.sampling.cancel()
-	for range r.sampling.stream.Groups() { //nolint:revive // drains the queue
+	for _, s := range append(r.ahead, r.sampling) {
+		s.cancel()
+		for range s.stream.Groups() { //nolint:revive // drains the queue
+		}
+		_, _ = s.stream.Wait()
 	}
-	_, _ = r.sampling.stream.Wait()
 }
 
 // accumulate trains the groups of the step's prompts first to end-1 as they arrive, all that are ready at
@@ -175,7 +198,7 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*ba
 			continue
 		}
 		for i := range groups {
-			r.traceQueued(&groups[i])
+			r.traceQueued(s, &groups[i])
 		}
 		left -= len(groups)
 		if loss.WholeBatch(r.Loss.Advantage) {
@@ -264,9 +287,9 @@ func (r *rollouts) receive(ctx context.Context, s *step) (open bool, err error) 
 }
 
 // traceQueued adds a group's wait for the trainer, which ends here, to the trace.
-func (r *rollouts) traceQueued(g *rollout.Group) {
+func (r *rollouts) traceQueued(s *step, g *rollout.Group) {
 	if !g.Scored.IsZero() {
-		r.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
+		r.Queue.Add(s.number, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
 	}
 }
 
@@ -303,6 +326,7 @@ func (r *rollouts) end() (err error) {
 	if r.sampling.stats, err = r.sampling.stream.Wait(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
+	r.loop.Trained(r.t.state.Step + 1)
 	return nil
 }
 
@@ -310,7 +334,7 @@ func (r *rollouts) end() (err error) {
 // infinite. It tries one token after each of the next step's first prompts, as many as fit a micro-batch.
 func (r *rollouts) unusable(ctx context.Context) bool {
 	t := r.t
-	if r.published != int64(t.state.Step)+1 {
+	if !r.loop.IsPublished() {
 		return false
 	}
 	m := &micro{}

@@ -121,7 +121,7 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 
 // step runs the prompts and returns the lengths of the responses in prompt order.
 func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]int32, error) {
-	batch := rollout.Batch{Step: 1, Version: 1, Prompts: make([]rollout.Prompt, s.prompts)}
+	batch := rollout.Batch{Number: 1, Version: 1, Prompts: make([]rollout.Prompt, s.prompts)}
 	for i := range batch.Prompts {
 		ids := make([]int32, promptTokens)
 		ids[0] = int32(i)

@@ -31,7 +31,7 @@ func TestStepIsIndependentOfInstances(t *testing.T) {
 	dev := openCPU(t, 1)
 	defer func() { require.NoError(t, dev.Close()) }()
 	snapshot := model.NewSnapshot(newWeights(t, dev, c, 9), 1)
-	batch := rollout.Batch{Step: 1, Version: 1}
+	batch := rollout.Batch{Number: 1, Version: 1}
 	for i := range 12 {
 		batch.Prompts = append(batch.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
 	}

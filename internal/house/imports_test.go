@@ -27,7 +27,7 @@ func floors() [][]string {
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"tokenizer/chat/calls"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
-			"tokenizer/chat"},
+			"tokenizer/chat", "trainer/schedule"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace",
 			"report/chart"},
 		{"npu/internal/ctable", "report/page"},

@@ -94,7 +94,7 @@ func (v *Verifier) CheckUntrained(ctx context.Context, g *rollout.Group, trained
 	if len(untrained) == 0 {
 		return nil
 	}
-	defer v.Track.Begin(g.Step, "verify").End()
+	defer v.Track.Begin(g.Batch, "verify").End()
 	return v.catch(g, v.recompute(ctx, g, untrained))
 }
 
@@ -149,7 +149,7 @@ func (v *Verifier) verifyOrReplace(
 func (v *Verifier) sample(
 	ctx context.Context, batch rollout.Batch, index int, resampled *Resampled,
 ) (g *rollout.Group, err error) {
-	span, began := v.Track.Begin(batch.Step, "wait"), time.Now()
+	span, began := v.Track.Begin(batch.Number, "wait"), time.Now()
 	batch.Only = []int{index}
 	stream := v.Produce(ctx, batch)
 	for got := range stream.Groups() {
@@ -175,7 +175,7 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 			return err
 		}
 	}
-	if err := OnPolicy(g, batch.Step, batch.Version); err != nil {
+	if err := OnPolicy(g, batch.Number, batch.Version); err != nil {
 		return err
 	}
 	if g.Reject == nil {
@@ -183,7 +183,7 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 	}
 	err := v.checkLengths(g)
 	if err == nil && (g.Replaced || !v.inPasses(g)) {
-		span := v.Track.Begin(batch.Step, "verify")
+		span := v.Track.Begin(batch.Number, "verify")
 		err = v.recompute(ctx, g, allIndices(g))
 		span.End()
 	}
@@ -195,11 +195,11 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 
 // OnPolicy enforces the on-policy invariant: each response of a group was sampled, to its
 // last token, with the step's version of the weights.
-func OnPolicy(g *rollout.Group, step int, version int64) error {
-	if g.Step != step || g.Version != version {
+func OnPolicy(g *rollout.Group, batch int, version int64) error {
+	if g.Batch != batch || g.Version != version {
 		return fmt.Errorf(
-			"prompt %s: group is from step %d and version %d, expected step %d and version %d: not on-policy",
-			g.Prompt.ID, g.Step, g.Version, step, version)
+			"prompt %s: group is from batch %d and version %d, expected batch %d and version %d: not on-policy",
+			g.Prompt.ID, g.Batch, g.Version, batch, version)
 	}
 	for i := range g.Responses {
 		r := &g.Responses[i]

@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) batch() rollout.Batch { return rollout.Batch{Step: 3, Version: 3} }
+func (w *world) batch() rollout.Batch { return rollout.Batch{Number: 3, Version: 3} }
 
 // group returns group index of step 3 as an honest instance samples it.
 func (w *world) group(index int) rollout.Group {
@@ -77,7 +77,7 @@ func (w *world) group(index int) rollout.Group {
 		}
 		return out
 	}
-	g := rollout.Group{Step: 3, Version: 3, Index: index,
+	g := rollout.Group{Batch: 3, Version: 3, Index: index,
 		Prompt: rollout.Prompt{ID: fmt.Sprint("p", index), IDs: ids(5)},
 		Reject: func(cause error) { w.rejected = append(w.rejected, cause.Error()) }}
 	for range 4 {
