@@ -58,7 +58,8 @@ func TestGroupMarshalsContract(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(written, &got))
 	require.Equal(t, []string{
-		"answer", "batch", "index", "prompt", "prompt_id", "prompt_ids", "question", "responses", "source", "step", "version",
+		"answer", "batch", "index", "prompt", "prompt_id", "prompt_ids", "question", "responses", "source", "step",
+		"version",
 	}, slices.Sorted(maps.Keys(got)))
 	response, ok := got["responses"].([]any)[0].(map[string]any)
 	require.True(t, ok)

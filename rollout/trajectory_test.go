@@ -80,7 +80,8 @@ func TestSpansInFiles(t *testing.T) {
 	var lines struct{ Responses []json.RawMessage }
 	require.NoError(t, json.Unmarshal(text, &lines))
 	require.Len(t, lines.Responses, 3)
-	require.JSONEq(t, `{"text":"a","spans":[{"from":"policy","ids":[5,6],"logprobs":[-1,-2],"version":3,"trained":true},`+
+	require.JSONEq(t, `{"text":"a","spans":[`+
+		`{"from":"policy","ids":[5,6],"logprobs":[-1,-2],"version":3,"trained":true},`+
 		`{"from":"environment","ids":[7,8,9]},{"from":"policy","ids":[10],"logprobs":[-0.5],"version":3}],`+
 		`"reward":0,"finish":"stop","instance":""}`, string(lines.Responses[0]))
 	require.JSONEq(t, `{"text":"b","spans":[{"from":"policy","ids":[10],"logprobs":[-0.5],"version":3}],`+

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -348,7 +349,7 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 	var in strings.Builder
 	for _, g := range groups {
 		for _, r := range g.Responses {
-			line, err := json.Marshal(map[string]any{"ids": append(append([]int32{}, g.Prompt.IDs...), r.Spans.IDs()...)})
+			line, err := json.Marshal(map[string]any{"ids": slices.Concat(g.Prompt.IDs, r.Spans.IDs())})
 			require.NoError(t, err)
 			in.Write(append(line, '\n'))
 		}

@@ -354,15 +354,16 @@ func TestCutDistributionByHand(t *testing.T) {
 		start, excluded := h.decoder(h.start), 0.0
 		g := h.groups(1)[0]
 		for _, r := range g.Responses {
-			for k := range r.Spans[0].IDs {
+			ids := r.Spans.IDs()
+			for k := range ids {
 				var all []float64 // log-probabilities of the vocabulary at k
 				for id := range int32(16) {
 					var layout attention.Layout
-					layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.Spans[0].IDs[:k]), id))
+					layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), slices.Concat(ids[:k], []int32{id}))
 					logprobs, _ := start.Logprobs(&layout, 1)
 					all = append(all, logprobs[k])
 				}
-				drawn := all[r.Spans[0].IDs[k]]
+				drawn := all[ids[k]]
 				require.InDelta(t, drawn, r.Spans[0].Logprobs[k], 1e-4, "%s: of the whole distribution", name)
 				slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
 				kept, above, likelier := 0.0, 0.0, 0

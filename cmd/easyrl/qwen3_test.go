@@ -171,6 +171,7 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 		ids, err := f.Tokenizer.Encode(whole)
 		require.NoError(t, err)
 		require.Equal(t, ids, append(e.Prompt, e.Spans.IDs()...), row.Question)
-		require.Equal(t, []int32{151645, 198}, e.Spans.IDs()[len(e.Spans.IDs())-2:], "<|im_end|> and the end of the line")
+		response := e.Spans.IDs()
+		require.Equal(t, []int32{151645, 198}, response[len(response)-2:], "<|im_end|> and the end of the line")
 	}
 }
