@@ -21,11 +21,15 @@ type Config struct {
 	Recompute   bool    // see model.Tape
 	Optim       optim.Config
 	Format      npu.FixedPoint // format of the sums of gradients
+	Versions    int            // number of published versions to keep; 0 for model.DefaultVersions
 }
+
+// KeptVersions returns Versions, or its default.
+func (c *Config) KeptVersions() int { return cmp.Or(c.Versions, model.DefaultVersions) }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
 // optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
-// queue of their own (model.Weights.Through), until the second Hold after it overwrites it.
+// queue of their own (model.Weights.Through), until a later Hold overwrites it, after Config.Versions of them.
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients // nil while swapped out
@@ -42,7 +46,7 @@ type Set struct {
 	cfg       Config
 	dev       npu.Device
 	opt       *optim.AdamW
-	published [2]*model.Weights // buffers of the last two versions, which Hold uses in turn
+	versions  *model.Versions   // published versions
 	current   *model.Snapshot   // version of the last Hold; nil before the first
 	previous  *model.Snapshot   // version of the Hold before the last, or current after only one Hold
 	sampled   *model.Snapshot   // value of current at the last Update; nil before the first
@@ -62,6 +66,9 @@ func NewSet(
 		panic("trimodel: no format of the sums of gradients")
 	}
 	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev, take: take}
+	s.versions = model.NewVersions(cfg.KeptVersions(), nil, func() (*model.Weights, error) {
+		return model.NewWeights(dev, policy.Config, npu.Weights)
+	})
 	var err error
 	if s.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
 		err = s.allocate()
@@ -131,19 +138,16 @@ func (s *Set) allocateGradients() (err error) {
 }
 
 // Hold copies the policy as a version and makes it the old policy of the step that the version
-// samples. It overwrites the version before the last one and does not wait for the copy.
+// samples. It overwrites the oldest version, if there are Config.Versions, and does not wait for the copy.
 func (s *Set) Hold(version int64) error {
-	slot := 0
-	if s.current != nil && s.current.Weights() == s.published[0] {
-		slot = 1
-	}
-	w, err := s.slot(slot)
+	w, err := s.versions.Next()
 	if err != nil {
 		return err
 	}
 	w.CopyFrom(s.Policy)
 	s.previous = s.current
 	s.current = model.NewSnapshot(w, version)
+	s.versions.Hold(s.current)
 	if s.previous == nil {
 		s.previous = s.current
 	}
@@ -159,12 +163,10 @@ func (s *Set) Held() *model.Weights {
 	return s.current.Weights()
 }
 
-// Version returns the weights of one of the last two versions, or nil if s does not hold that version.
+// Version returns the weights of a version, or nil if s does not hold that version.
 func (s *Set) Version(version int64) *model.Weights {
-	for _, held := range []*model.Snapshot{s.current, s.previous} {
-		if held != nil && held.Version() == version {
-			return held.Weights()
-		}
+	if held := s.versions.Find(version); held != nil {
+		return held.Weights()
 	}
 	return nil
 }
@@ -173,25 +175,14 @@ func (s *Set) Version(version int64) *model.Weights {
 // of that step. Held and Sampled then return the weights, and the caller sets their values. It is called
 // before the first Hold.
 func (s *Set) HoldSampled(steps int) error {
-	w, err := s.slot(0)
+	w, err := s.versions.Next()
 	if err != nil {
 		return err
 	}
 	s.current = model.NewSnapshot(w, int64(steps))
 	s.sampled = s.current
+	s.versions.Hold(s.current)
 	return nil
-}
-
-// slot returns one of the two buffers of published weights, allocated on first use.
-func (s *Set) slot(i int) (*model.Weights, error) {
-	if s.published[i] == nil {
-		w, err := model.NewWeights(s.dev, s.Policy.Config, npu.Weights)
-		if err != nil {
-			return nil, err
-		}
-		s.published[i] = w
-	}
-	return s.published[i], nil
 }
 
 // Sampled returns the weights that sampled the rollouts of the last Update, even after one later Hold.
@@ -335,7 +326,8 @@ func (s *Set) SetTrack(track trace.Track) { s.track = track }
 // Close frees all memory, including the policy's.
 func (s *Set) Close() {
 	s.freeGradients()
-	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
+	s.versions.Free()
+	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference} {
 		if w != nil {
 			w.Free()
 		}

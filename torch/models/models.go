@@ -24,13 +24,12 @@ import (
 type Models struct {
 	*torch.Session
 
-	dir       string            // folder shared with the ranks
-	adapters  bool              // whether Publish publishes adapters
-	dev       npu.Device        // device of published weights; nil if only files are published
-	published [2]*model.Weights // the last two versions; Publish uses them, and two folders, in turn
-	current   int               // index in published of the last Publish
-	reader    checkpoint.Files
-	canary    *canary.Recorded // nil without NewCanary
+	dir      string          // folder shared with the ranks
+	adapters bool            // whether Publish publishes adapters
+	files    bool            // whether Publish publishes files only
+	versions *model.Versions // published versions; each also has a folder with the number of its slot
+	reader   checkpoint.Files
+	canary   *canary.Recorded // nil without NewCanary
 }
 
 // New takes ownership of a session. dir is a folder that this process and the ranks share. New
@@ -38,7 +37,10 @@ type Models struct {
 // w and dev are nil if package model does not know the decoder. Then versions are files, which only
 // servers that read weights from files can receive.
 func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models {
-	return &Models{Session: s, dir: dir, dev: dev, published: [2]*model.Weights{w}, current: 1}
+	return &Models{Session: s, dir: dir, files: w == nil,
+		versions: model.NewVersions(model.DefaultVersions, w, func() (*model.Weights, error) {
+			return model.NewWeights(dev, w.Config, npu.Weights)
+		})}
 }
 
 // NewAdapters is New for ranks that train LoRA adapters. Publish then publishes only the adapter, for
@@ -59,8 +61,7 @@ func (m *Models) SetTrack(trace.Track) {}
 // it loads the file, and the result is a model.Snapshot; otherwise it is the file. The result is valid
 // until the second Publish after it.
 func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
-	m.current = 1 - m.current
-	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.current))
+	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.versions.Slot()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
@@ -76,33 +77,25 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 			return nil, fmt.Errorf("publish version %d: %w", version, err)
 		}
 	}
-	if m.adapters {
-		return openAdapter(dir, version)
-	}
 	path := filepath.Join(dir, "model.safetensors")
-	if m.dev == nil {
+	switch {
+	case m.adapters:
+		defer m.versions.Hold(nil)
+		return openAdapter(dir, version)
+	case m.files:
+		defer m.versions.Hold(nil)
 		return openFile(path, version)
 	}
-	w, err := m.slot()
+	w, err := m.versions.Next()
 	if err == nil {
 		_, err = w.ReadFile(&m.reader, path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
-	return model.NewSnapshot(w, version), nil
-}
-
-// slot returns published[current], allocated on first use.
-func (m *Models) slot() (*model.Weights, error) {
-	if m.published[m.current] == nil {
-		w, err := model.NewWeights(m.dev, m.published[1-m.current].Config, npu.Weights)
-		if err != nil {
-			return nil, err
-		}
-		m.published[m.current] = w
-	}
-	return m.published[m.current], nil
+	s := model.NewSnapshot(w, version)
+	m.versions.Hold(s)
+	return s, nil
 }
 
 // Recompute always fails: ranks cannot reproduce an exact instance's results bit for bit.
@@ -118,9 +111,5 @@ func (m *Models) Restore(ctx context.Context, dir string, _, updates int) error 
 // Close ends the session and frees the published weights.
 func (m *Models) Close() {
 	m.Session.Close()
-	for _, w := range m.published {
-		if w != nil {
-			w.Free()
-		}
-	}
+	m.versions.Free()
 }

@@ -68,7 +68,7 @@ type Config struct {
 	Zero int
 	// Sequence divides the rows of the residual stream among tensor ranks (model.Config.Shard).
 	Sequence bool
-	// Whole keeps two published versions of the complete weights in this process, for engines that
+	// Whole keeps the published versions of the complete weights in this process, for engines that
 	// sample from them.
 	Whole bool
 	// Canary is a prompt with which servers are verified, if Whole is not set; see Models.Canary.
@@ -94,11 +94,10 @@ type Models struct {
 	startSum   string // checksum of the starting weights
 	canary     *canary.Recorded
 
-	batches   []*batch          // micro-batches in flight, in the order of Pass
-	loads     []load            // micro-batches in flight by replica
-	whole     [2]*model.Weights // published versions, with Config.Whole; Publish uses them in turn
-	current   *model.Weights    // the element of whole that the last Publish wrote
-	finiteErr error             // result of CheckFinite after the last Step
+	batches   []*batch        // micro-batches in flight, in the order of Pass
+	loads     []load          // micro-batches in flight by replica
+	whole     *model.Versions // published versions of the complete weights, with Config.Whole
+	finiteErr error           // result of CheckFinite after the last Step
 	ended     ending
 	saves     int64 // number of checkpoints so far, which is the number of the last one
 }
@@ -136,6 +135,9 @@ func New(
 	m := &Models{
 		cfg: cfg, shape: shape, dev: dev, transports: transports, life: life, cancel: cancel,
 		inbox: newInbox(), loads: make([]load, cfg.Mesh.DP),
+		whole: model.NewVersions(cfg.Models.KeptVersions(), nil, func() (*model.Weights, error) {
+			return model.NewWeights(dev, shape, npu.Weights)
+		}),
 	}
 	err := m.connect(threads)
 	if err == nil {
@@ -220,11 +222,7 @@ func (m *Models) Close() {
 	for _, t := range m.transports {
 		_ = t.Close() // loses nothing: all calls have ended
 	}
-	for _, w := range m.whole {
-		if w != nil {
-			w.Free()
-		}
-	}
+	m.whole.Free()
 }
 
 // SetTrack does nothing: ranks have tracks of their own.

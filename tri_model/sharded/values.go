@@ -43,22 +43,14 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	return w, nil
 }
 
-// publishWhole copies the version that the ranks hold to the element of whole that is not current.
+// publishWhole copies the version that the ranks hold to this process.
 func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
-	slot := 0
-	if m.current != nil && m.current == m.whole[0] {
-		slot = 1
+	w, err := m.whole.Next()
+	if err != nil {
+		return nil, err
 	}
-	if m.whole[slot] == nil {
-		w, err := model.NewWeights(m.dev, m.shape, npu.Weights)
-		if err != nil {
-			return nil, err
-		}
-		m.whole[slot] = w
-	}
-	w := m.whole[slot]
 	sums := m.shape.Params().Sums()
-	err := m.gather(held, number).each(func(i int, p *tensor.Param, values []float32) error {
+	err = m.gather(held, number).each(func(i int, p *tensor.Param, values []float32) error {
 		return w.Write(i, values, sums[p.Name])
 	})
 	if err == nil {
@@ -67,8 +59,9 @@ func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.current = w
-	return model.NewSummed(w, number, sums.Total()), nil
+	s := model.NewSummed(w, number, sums.Total())
+	m.whole.Hold(s)
+	return s, nil
 }
 
 // publishParts reads the version that the ranks hold once, for its checksum, and records its canary.
