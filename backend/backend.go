@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Models holds policy, old policy and reference, with the policy's gradients and optimizer
-// state. Only one goroutine may use it at a time.
+// Models holds the weights of all roles, with the gradients and optimizer state of those that are
+// trained. Only one goroutine may use it at a time.
 type Models interface {
 	// SetTrack sets the trace row on which passes are recorded. By default nothing is recorded.
 	SetTrack(track trace.Track)
@@ -37,7 +37,7 @@ type Models interface {
 	// MicroBatchRows returns the maximum number of rows of a micro-batch that fits in memory, or 0
 	// if each one so far did. Pass also takes larger ones, but is slower with them.
 	MicroBatchRows() int
-	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
+	// Pass computes the outputs of all roles for a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. It may return before derive is called; a later Pass,
 	// Poll or Flush then calls derive on its caller's goroutine. The layout must not change until
 	// the micro-batch is finished, which Flush waits for. An error may come from derive for an
@@ -114,19 +114,9 @@ func (Serial) Idle() bool { return true }
 // Flush does nothing.
 func (Serial) Flush(context.Context) error { return nil }
 
-// Logprobs holds the three models' log-probabilities of a layout's targets, in the order of
-// the targets. Slices may share memory.
-type Logprobs struct {
-	Policy     []float32
-	Old        []float32 // nil if the sampler's recorded log-probabilities replace it
-	Reference  []float32 // nil without a reference
-	Recomputed []float32 // under the version that sampled the rollouts; nil if not computed
-	Entropy    []float32 // of the policy's distribution at each target
-}
-
-// Derive returns the derivative of a micro-batch's loss with respect to the policy's
-// log-probabilities, one value for each target.
-type Derive func(lp Logprobs) ([]float32, error)
+// Derive returns the derivative of a micro-batch's loss with respect to the outputs of each role that
+// is trained, one value for each target.
+type Derive func(out Outputs) (gradients Values, err error)
 
 // Update is an optimizer step.
 type Update struct {

@@ -183,12 +183,14 @@ func groupWork(name string, threads int) (func() error, error) {
 		if _, err := m.Publish(context.Background(), version); err != nil {
 			return err
 		}
-		lp, err := m.Forward(&l)
+		out, err := m.Forward(&l)
 		if err != nil {
 			return err
 		}
-		got, err := objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
-			Advantage: advantage, Weight: weight})
+		got, err := objective.Eval(loss.Vars{
+			Policy: out.Values[backend.Policy], Old: out.Values[backend.OldPolicy],
+			Reference: out.Values[backend.Reference], Advantage: advantage, Weight: weight,
+		})
 		if err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func TestRepeatedFailure(t *testing.T) {
 		var failed error
 		for _, l := range batch(2) {
 			if failed = st.Pass(t.Context(), l,
-				func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }); failed != nil {
+				func(lp backend.Outputs) (backend.Values, error) { return objective(lp), nil }); failed != nil {
 				break
 			}
 		}
@@ -155,7 +155,7 @@ func TestEndWithinDerive(t *testing.T) {
 		defer st.end()
 		require.NoError(t, err)
 		calls := 0
-		err = st.Pass(t.Context(), batch(1)[0], func(backend.Logprobs) ([]float32, error) {
+		err = st.Pass(t.Context(), batch(1)[0], func(backend.Outputs) (backend.Values, error) {
 			calls++
 			_, err := st.Score(t.Context(), batch(1)[1])
 			return nil, err

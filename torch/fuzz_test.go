@@ -169,7 +169,7 @@ func exercise(t *testing.T, cfg Config, p *pipes) {
 	defer s.Close()
 	for n := 1; n <= 2 && err == nil; n++ {
 		for _, l := range batch(n)[:2] {
-			err = s.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) { return lp.Policy, nil })
+			err = s.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) { return lp.Values, nil })
 			if err != nil {
 				break
 			}

@@ -108,7 +108,7 @@ func (s *Session) recut(u *update) {
 	for _, m := range u.micros {
 		m.whole = nil
 		if !toDerive[m] {
-			m.logprobs = nil
+			m.outputs = nil
 			s.cut(m)
 		}
 	}

@@ -35,11 +35,11 @@ func pass(t *testing.T, s *Session, n int, layouts ...*attention.Layout) (norm f
 	t.Helper()
 	for _, l := range layouts {
 		calls := 0
-		err := s.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+		err := s.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 			calls++
 			require.Equal(t, 1, calls)
-			require.Len(t, lp.Policy, len(l.Targets))
-			require.Len(t, lp.Reference, len(l.Targets))
+			require.Len(t, lp.Values[backend.Policy], len(l.Targets))
+			require.Len(t, lp.Values[backend.Reference], len(l.Targets))
 			require.Len(t, lp.Entropy, len(l.Targets))
 			return objective(lp), nil
 		})
@@ -297,7 +297,7 @@ func TestOutOfMemoryInScore(t *testing.T) {
 					if test.within > 0 {
 						passes := 0
 						require.NoError(t, st.Pass(t.Context(), promptGroup(test.within),
-							func(lp backend.Logprobs) ([]float32, error) {
+							func(lp backend.Outputs) (backend.Values, error) {
 								passes++
 								score()
 								return objective(lp), nil

@@ -21,7 +21,7 @@ type micro struct {
 	update   *update
 	layout   *attention.Layout // a copy of Pass's
 	derive   backend.Derive    // nil after it has returned
-	logprobs *backend.Logprobs // nil before the first answer and after derive
+	outputs  *backend.Outputs  // nil before the first answer and after derive
 	gradient []float32         // derivative of the loss for each target; nil before derive has returned
 	whole    *piece            // the only piece; nil if the micro-batch is cut into several or has none yet
 	missing  int               // number of pieces whose log-probabilities derive still needs
@@ -57,7 +57,7 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 		return s.deriveErr
 	}
 	if len(l.Targets) == 0 { // nothing to compute
-		_, err := derive(backend.Logprobs{})
+		_, err := derive(backend.Outputs{})
 		return err
 	}
 	m := &micro{update: s.now, layout: l.Clone(), derive: derive}
@@ -176,7 +176,7 @@ func (s *Session) forward(r *rank, id int64, p *piece) ([]byte, error) {
 // answered stores a piece's log-probabilities. Once a micro-batch has all of them, answered
 // queues it for derive.
 func (s *Session) answered(p *piece, f *wire.Frame) error {
-	var lp backend.Logprobs
+	out := backend.Outputs{Values: backend.Values{}}
 	var err error
 	take := func(name string) []float32 {
 		values := f.Float32s(name)
@@ -185,47 +185,46 @@ func (s *Session) answered(p *piece, f *wire.Frame) error {
 		}
 		return values
 	}
-	lp.Policy = take("policy")
-	lp.Entropy = take("entropy")
+	out.Values[backend.Policy] = take(string(backend.Policy))
+	out.Entropy = take("entropy")
 	if s.cfg.Reference != "" {
-		lp.Reference = take("reference")
+		out.Values[backend.Reference] = take(string(backend.Reference))
 	}
 	m := p.of
 	if err != nil || p.answered || m.gradient != nil || m.update.discarded {
 		return err // the values are repeated, or not needed
 	}
 	p.answered = true
-	m.store(p, &lp)
+	m.store(p, &out)
 	m.missing--
 	if m.missing > 0 {
 		return nil
 	}
 	if s.fresh {
-		m.logprobs.Old = m.logprobs.Policy
-		m.logprobs.Recomputed = m.logprobs.Policy
+		m.outputs.Values[backend.OldPolicy] = m.outputs.Values[backend.Policy]
+		m.outputs.Values[backend.Sampler] = m.outputs.Values[backend.Policy]
 	}
 	s.toDerive = append(s.toDerive, m)
 	return nil
 }
 
-// store copies a piece's log-probabilities to their indices in the micro-batch's.
-func (m *micro) store(p *piece, lp *backend.Logprobs) {
+// store copies a piece's outputs to their indices in the micro-batch's.
+func (m *micro) store(p *piece, out *backend.Outputs) {
 	if p.targets == nil {
-		m.logprobs = lp
+		m.outputs = out
 		return
 	}
 	n := len(m.layout.Targets)
-	if m.logprobs == nil {
-		m.logprobs = &backend.Logprobs{Policy: make([]float32, n), Entropy: make([]float32, n)}
-		if lp.Reference != nil {
-			m.logprobs.Reference = make([]float32, n)
+	if m.outputs == nil {
+		m.outputs = &backend.Outputs{Values: backend.Values{}, Entropy: make([]float32, n)}
+		for role := range out.Values {
+			m.outputs.Values[role] = make([]float32, n)
 		}
 	}
 	for i, target := range p.targets {
-		m.logprobs.Policy[target] = lp.Policy[i]
-		m.logprobs.Entropy[target] = lp.Entropy[i]
-		if lp.Reference != nil {
-			m.logprobs.Reference[target] = lp.Reference[i]
+		m.outputs.Entropy[target] = out.Entropy[i]
+		for role, values := range out.Values {
+			m.outputs.Values[role][target] = values[i]
 		}
 	}
 }
@@ -240,8 +239,9 @@ func (s *Session) evaluate() (derived bool, err error) {
 		m := s.toDerive[0]
 		s.toDerive = s.toDerive[1:]
 		s.deriving = true
-		values, err := m.derive(*m.logprobs)
+		gradients, err := m.derive(*m.outputs)
 		s.deriving = false
+		values := gradients[backend.Policy]
 		if expected := len(m.layout.Targets); err == nil && len(values) != expected {
 			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), expected)
 		}
@@ -251,7 +251,7 @@ func (s *Session) evaluate() (derived bool, err error) {
 		}
 		m.gradient = slices.Clone(values)
 		m.derive = nil
-		m.logprobs = nil
+		m.outputs = nil
 		s.planGradients(m)
 		derived = true
 	}

@@ -70,7 +70,7 @@ func overlappingStep(t *testing.T, cfg Config, sampling time.Duration) time.Dura
 			}
 		}
 		require.NoError(t, st.Pass(t.Context(), batch(1)[0],
-			func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+			func(lp backend.Outputs) (backend.Values, error) { return objective(lp), nil }))
 	}
 	require.NoError(t, st.Flush(t.Context()))
 	_, err = st.Step(t.Context(), backend.Update{Number: 1, Scale: 0.05, LR: 1e-2})

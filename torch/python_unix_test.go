@@ -49,7 +49,7 @@ func TestPython(t *testing.T) {
 			advance(t, s, 1)
 			if test.signal != 0 {
 				require.NoError(t, s.Pass(t.Context(), batch(2)[0],
-					func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+					func(lp backend.Outputs) (backend.Values, error) { return objective(lp), nil }))
 				victim := s.Ranks()[test.dp*test.tp-1]
 				require.NoError(t, syscall.Kill(victim.Hello.PID, test.signal))
 				require.NoError(t, s.Flush(t.Context()))

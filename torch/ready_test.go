@@ -28,7 +28,7 @@ func TestReady(t *testing.T) {
 				require.NoError(t, err)
 				derived := 0
 				for _, l := range batch(1) {
-					require.NoError(t, st.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+					require.NoError(t, st.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 						derived++
 						return objective(lp), nil
 					}))
@@ -62,7 +62,7 @@ func TestCancel(t *testing.T) {
 		derived := 0
 		var failed error
 		for _, l := range batch(2) {
-			pass := st.Pass(ctx, l, func(lp backend.Logprobs) ([]float32, error) {
+			pass := st.Pass(ctx, l, func(lp backend.Outputs) (backend.Values, error) {
 				derived++
 				return objective(lp), nil
 			})

@@ -133,12 +133,12 @@ func batch(update int) []*attention.Layout {
 }
 
 // objective is a loss's derivative.
-func objective(lp backend.Logprobs) []float32 {
-	out := make([]float32, len(lp.Policy))
+func objective(lp backend.Outputs) backend.Values {
+	out := make([]float32, len(lp.Values[backend.Policy]))
 	for i := range out {
-		out[i] = -1 - 0.25*lp.Policy[i] + 0.125*lp.Reference[i]
+		out[i] = -1 - 0.25*lp.Values[backend.Policy][i] + 0.125*lp.Values[backend.Reference][i]
 	}
-	return out
+	return backend.Values{backend.Policy: out}
 }
 
 // learner is what train uses of backend.Models.
@@ -163,9 +163,9 @@ func advance(t *testing.T, m learner, n int) {
 	t.Helper()
 	calls := make([]int, len(batch(n)))
 	for i, l := range batch(n) {
-		require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+		require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 			calls[i]++
-			require.Len(t, lp.Policy, len(l.Targets))
+			require.Len(t, lp.Values[backend.Policy], len(l.Targets))
 			require.Len(t, lp.Entropy, len(l.Targets))
 			return objective(lp), nil
 		}))

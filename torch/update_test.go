@@ -32,7 +32,7 @@ func TestDiscard(t *testing.T) {
 			calls := 0
 			failed := error(nil)
 			for _, l := range batch(9) {
-				err := st.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+				err := st.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 					if calls++; calls == 2 {
 						return nil, refused
 					}
@@ -68,22 +68,22 @@ func TestNotFinite(t *testing.T) {
 		defer st.end()
 		require.NoError(t, err)
 		train(t, st, 1)
-		require.NoError(t, st.Pass(t.Context(), batch(2)[0], func(lp backend.Logprobs) ([]float32, error) {
+		require.NoError(t, st.Pass(t.Context(), batch(2)[0], func(lp backend.Outputs) (backend.Values, error) {
 			out := objective(lp)
-			out[0] = float32(math.NaN())
+			out[backend.Policy][0] = float32(math.NaN())
 			return out, nil
 		}))
 		_, err = st.Step(t.Context(), backend.Update{Number: 2, Scale: 1, LR: 1e-2, Clip: 0.5})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
 		require.NoError(t, st.CheckFinite())
 		require.NoError(t, st.Pass(t.Context(), batch(2)[0],
-			func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+			func(lp backend.Outputs) (backend.Values, error) { return objective(lp), nil }))
 		_, err = st.Step(t.Context(), backend.Update{Number: 2, Scale: math.Inf(1), LR: 1e-2})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
 		advance(t, st, 2)
 		require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
 		require.NoError(t, st.Pass(t.Context(), batch(2)[0],
-			func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+			func(lp backend.Outputs) (backend.Values, error) { return objective(lp), nil }))
 		_, err = st.Step(t.Context(), backend.Update{Number: 3, Scale: 1, LR: math.MaxFloat32, Clip: 0.5})
 		require.NoError(t, err)
 		require.ErrorContains(t, st.CheckFinite(), "weights after update 3: ")
@@ -102,10 +102,10 @@ func TestScoreWithinDerive(t *testing.T) {
 		defer st.end()
 		require.NoError(t, err)
 		for _, l := range batch(1) {
-			require.NoError(t, st.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+			require.NoError(t, st.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 				scores, err := st.Score(t.Context(), l)
 				require.NoError(t, err)
-				require.Equal(t, lp.Policy, scores)
+				require.Equal(t, lp.Values[backend.Policy], scores)
 				return objective(lp), nil
 			}))
 		}
@@ -125,27 +125,27 @@ func TestOldPolicy(t *testing.T) {
 		st, err := play(t, configure(dir, into), &fake.Ranks{})
 		defer st.end()
 		require.NoError(t, err)
-		old := func() (of backend.Logprobs) {
-			require.NoError(t, st.Pass(t.Context(), batch(1)[0], func(lp backend.Logprobs) ([]float32, error) {
+		old := func() (of backend.Outputs) {
+			require.NoError(t, st.Pass(t.Context(), batch(1)[0], func(lp backend.Outputs) (backend.Values, error) {
 				of = lp
 				return objective(lp), nil
 			}))
 			require.NoError(t, st.Flush(t.Context()))
 			return of
 		}
-		require.Nil(t, old().Old)
+		require.Nil(t, old().Values[backend.OldPolicy])
 		require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
 		lp := old()
-		require.Equal(t, lp.Policy, lp.Old)
-		require.Equal(t, lp.Policy, lp.Recomputed)
-		require.Equal(t, lp.Policy, lp.Reference)
+		require.Equal(t, lp.Values[backend.Policy], lp.Values[backend.OldPolicy])
+		require.Equal(t, lp.Values[backend.Policy], lp.Values[backend.Sampler])
+		require.Equal(t, lp.Values[backend.Policy], lp.Values[backend.Reference])
 		_, err = st.Step(t.Context(), backend.Update{Number: 1, Scale: 1, LR: 1e-2, Clip: 0.5})
 		require.NoError(t, err)
 		lp = old()
-		require.Nil(t, lp.Old)
-		require.Nil(t, lp.Recomputed)
-		require.NotEqual(t, lp.Policy, lp.Reference)
+		require.Nil(t, lp.Values[backend.OldPolicy])
+		require.Nil(t, lp.Values[backend.Sampler])
+		require.NotEqual(t, lp.Values[backend.Policy], lp.Values[backend.Reference])
 		var none attention.Layout
-		require.NoError(t, st.Pass(t.Context(), &none, func(backend.Logprobs) ([]float32, error) { return nil, nil }))
+		require.NoError(t, st.Pass(t.Context(), &none, func(backend.Outputs) (backend.Values, error) { return nil, nil }))
 	})
 }

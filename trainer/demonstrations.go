@@ -80,15 +80,16 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int
 }
 
 // crossEntropy measures the responses' negative log-likelihood and returns its derivative.
-func (b *batch) crossEntropy(lp backend.Logprobs) ([]float32, error) {
-	grad := make([]float32, len(lp.Policy))
-	for i, v := range lp.Policy {
+func (b *batch) crossEntropy(out backend.Outputs) (backend.Values, error) {
+	logprobs := out.Values[backend.Policy]
+	grad := make([]float32, len(logprobs))
+	for i, v := range logprobs {
 		grad[i] = -1
 		b.metrics.Mean("actor/loss", -float64(v), 1)
 	}
 	b.tokens += len(grad)
 	b.metrics.Sum("tokens/response", float64(len(grad)))
-	return grad, nil
+	return backend.Values{backend.Policy: grad}, nil
 }
 
 // leaves packs examples 0 to n-1, in order, into leaves of up to DemonstrationRows rows. For models that do not

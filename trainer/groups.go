@@ -73,7 +73,7 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	}
 	leaves := slices.Collect(r.leaves(b, groups, rewards, advantages))
 	return pack(slices.Values(leaves), r.t.rowsFor(leaves), func(m *micro) error {
-		return r.t.pass(ctx, s, b, m, func(lp backend.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
+		return r.t.pass(ctx, s, b, m, func(out backend.Outputs) (backend.Values, error) { return r.derive(s, b, m, out) })
 	})
 }
 
@@ -177,27 +177,30 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 }
 
 // derive evaluates the loss of a micro-batch, measures it and returns its derivative.
-func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]float32, error) {
-	if err := m.verify(&r.verifier, lp.Recomputed); err != nil {
+func (r *rollouts) derive(s *step, b *batch, m *micro, out backend.Outputs) (backend.Values, error) {
+	recomputed := out.Values[backend.Sampler]
+	if err := m.verify(&r.verifier, recomputed); err != nil {
 		return nil, err
 	}
 	defer r.t.Track.Begin(s.number, "loss").End()
-	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
-		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight,
-		Lengths: m.lengths})
+	result, err := r.objective.Eval(loss.Vars{
+		Policy: out.Values[backend.Policy], Old: out.Values[backend.OldPolicy],
+		Reference: out.Values[backend.Reference], Recomputed: recomputed,
+		Behaviour: m.behaviour, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths,
+	})
 	if err != nil {
 		return nil, err
 	}
 	b.loss.Merge(&result.Loss)
 	b.pg.Merge(&result.PG)
-	r.measurePass(&b.metrics, &result, lp.Entropy)
+	r.measurePass(&b.metrics, &result, out.Entropy)
 	if r.LogRollouts {
-		m.recordEntropies(lp.Entropy)
+		m.recordEntropies(out.Entropy)
 	}
-	if lp.Recomputed != nil {
-		measureMismatch(&b.metrics, lp.Recomputed, m.behaviour)
+	if recomputed != nil {
+		measureMismatch(&b.metrics, recomputed, m.behaviour)
 	}
-	return result.Grad, nil
+	return backend.Values{backend.Policy: result.Grad}, nil
 }
 
 // verify returns a verify.OffPolicyError if the published weights did not sample the micro-batch. recomputed

@@ -176,11 +176,11 @@ func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive 
 	b.rows += m.rows()
 	b.metrics.Sum("tokens/computed", float64(m.rows()))
 	s.flops += t.Models.FLOPs(&m.layout)
-	return t.Models.Pass(ctx, &m.layout, func(lp backend.Logprobs) ([]float32, error) {
-		gradient, err := derive(lp)
+	return t.Models.Pass(ctx, &m.layout, func(out backend.Outputs) (backend.Values, error) {
+		gradients, err := derive(out)
 		if err != nil {
 			return nil, m.wrap(err)
 		}
-		return gradient, nil
+		return gradients, nil
 	})
 }

@@ -118,9 +118,9 @@ func TestHeldOutLoss(t *testing.T) {
 	}
 	lp, err := models.Forward(&l)
 	require.NoError(t, err)
-	require.Len(t, lp.Policy, 6)
+	require.Len(t, lp.Values[backend.Policy], 6)
 	want := 0.0
-	for _, v := range lp.Policy {
+	for _, v := range lp.Values[backend.Policy] {
 		want -= float64(v) / 6
 	}
 	before := models.Policy.Checksum()

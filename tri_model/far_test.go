@@ -24,12 +24,12 @@ func openFar(t *testing.T) (dev npu.Device, library string) {
 }
 
 // ones returns a gradient of 1 for every target.
-func ones(lp backend.Logprobs) ([]float32, error) {
-	gradient := make([]float32, len(lp.Policy))
+func ones(lp backend.Outputs) (backend.Values, error) {
+	gradient := make([]float32, len(lp.Values[backend.Policy]))
 	for i := range gradient {
 		gradient[i] = 1
 	}
-	return gradient, nil
+	return backend.Values{backend.Policy: gradient}, nil
 }
 
 // measured runs a micro-batch with gradients of 1 and returns its counters. It fails unless the

@@ -41,18 +41,18 @@ type Set struct {
 	Second    *model.Weights // AdamW's second moment of each piece
 	Reference *model.Weights // nil without Config.Reference
 
-	track     trace.Track // records spans within those of the caller
-	own       npu.Buffer  // memory of Own
-	cfg       Config
-	dev       npu.Device
-	opt       *optim.AdamW
-	versions  *model.Versions   // published versions
-	current   *model.Snapshot   // version of the last Hold; nil before the first
-	previous  *model.Snapshot   // version of the Hold before the last, or current after only one Hold
-	sampled   *model.Snapshot   // value of current at the last Update; nil before the first
-	fresh     bool              // whether the policy equals the version of the last Hold
-	added     bool              // whether the sums of gradients may differ from zero
-	take      func(layer int)   // takes the gradients of layers; may be nil
+	track    trace.Track // records spans within those of the caller
+	own      npu.Buffer  // memory of Own
+	cfg      Config
+	dev      npu.Device
+	opt      *optim.AdamW
+	versions *model.Versions // published versions
+	current  *model.Snapshot // version of the last Hold; nil before the first
+	previous *model.Snapshot // version of the Hold before the last, or current after only one Hold
+	sampled  *model.Snapshot // value of current at the last Update; nil before the first
+	fresh    bool            // whether the policy equals the version of the last Hold
+	added    bool            // whether the sums of gradients may differ from zero
+	take     func(layer int) // takes the gradients of layers; may be nil
 }
 
 // NewSet takes ownership of the policy's starting weights and allocates all other memory. The set updates
@@ -199,7 +199,7 @@ func (s *Set) Allocated() [npu.NumPurposes]int64 { return s.dev.Allocated() }
 
 // Pass is a forward pass of one model over a micro-batch.
 type Pass struct {
-	Name    string // name of the pass in traces and errors
+	Role    backend.Role // also the name of the pass in traces and errors
 	Weights *model.Weights
 	Keep    bool // whether to keep the activations for a backward pass
 
@@ -210,31 +210,29 @@ type Pass struct {
 // policy's weights equal the policy's, it has no pass, because the result would be the same bit for bit.
 func (s *Set) Passes() (all []Pass) {
 	if s.Reference != nil {
-		all = append(all, Pass{Name: "reference", Weights: s.Reference})
+		all = append(all, Pass{Role: backend.Reference, Weights: s.Reference})
 	}
 	if old := s.old(); old != nil {
-		all = append(all, Pass{Name: "old policy", Weights: old})
+		all = append(all, Pass{Role: backend.OldPolicy, Weights: old})
 	}
-	return append(all, Pass{Name: "policy", Weights: s.Policy, Keep: true})
+	return append(all, Pass{Role: backend.Policy, Weights: s.Policy, Keep: true})
 }
 
-// Logprobs assigns the log-probabilities of Passes, in their order, to the models. The result shares the
-// memory of the arguments.
-func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
-	out := backend.Logprobs{Policy: logp[len(logp)-1], Entropy: entropy}
-	out.Old = out.Policy
-	if s.Reference != nil {
-		out.Reference = logp[0]
-		logp = logp[1:]
+// Outputs returns the outputs of passes, in their order, by role. Roles without a pass have the outputs of the
+// role whose weights equal theirs. The result shares the memory of the arguments.
+func (s *Set) Outputs(passes []Pass, logp [][]float32, entropy []float32) backend.Outputs {
+	out := backend.Outputs{Values: backend.Values{}, Entropy: entropy}
+	for i, p := range passes {
+		out.Values[p.Role] = logp[i]
 	}
-	if len(logp) > 1 {
-		out.Old = logp[0]
+	if out.Values[backend.OldPolicy] == nil {
+		out.Values[backend.OldPolicy] = out.Values[backend.Policy]
 	}
 	switch {
 	case s.fresh:
-		out.Recomputed = out.Policy
+		out.Values[backend.Sampler] = out.Values[backend.Policy]
 	case s.cfg.OldPolicy == loss.Behaviour:
-		out.Recomputed = out.Old
+		out.Values[backend.Sampler] = out.Values[backend.OldPolicy]
 	}
 	return out
 }
@@ -242,9 +240,9 @@ func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
 // Run runs a pass on a tape with a loaded layout. logp and entropy have an element for each target and
 // hold the results after the device's next Sync.
 func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
-	defer s.track.Begin(trace.NoStep, p.Name).End()
+	defer s.track.Begin(trace.NoStep, string(p.Role)).End()
 	if err := t.Run(p.Weights, cmp.Or(p.Temperature, s.cfg.Temperature), p.Keep, logp, entropy); err != nil {
-		return fmt.Errorf("%s: %w", p.Name, err)
+		return fmt.Errorf("%s: %w", p.Role, err)
 	}
 	return nil
 }

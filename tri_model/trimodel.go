@@ -57,9 +57,9 @@ func (m *Models) MaxPositions() int { return m.Policy.Config.MaxPositions }
 func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Config.TrainFLOPs(l) }
 
 // Forward runs the models over a micro-batch. Backward may follow.
-func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
+func (m *Models) Forward(l *attention.Layout) (backend.Outputs, error) {
 	if err := m.tape.Load(l, true); err != nil {
-		return backend.Logprobs{}, err
+		return backend.Outputs{}, err
 	}
 	passes := m.Passes()
 	logp := make([][]float32, len(passes))
@@ -67,10 +67,10 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 	for i, p := range passes {
 		logp[i] = make([]float32, len(entropy))
 		if err := m.Run(m.tape, p, logp[i], entropy); err != nil {
-			return backend.Logprobs{}, err
+			return backend.Outputs{}, err
 		}
 	}
-	return m.Logprobs(logp, entropy), m.dev.Sync()
+	return m.Outputs(passes, logp, entropy), m.dev.Sync()
 }
 
 // Recompute returns the log-probabilities of a layout's targets under the last published
@@ -101,17 +101,17 @@ func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error)
 // Pass runs a micro-batch forward and, with the gradient that derive returns, backward.
 func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Derive) error {
 	forward := m.track.Begin(trace.NoStep, "forward")
-	lp, err := m.Forward(l)
+	out, err := m.Forward(l)
 	forward.End()
 	if err != nil {
 		return err
 	}
-	gradient, err := derive(lp)
+	gradients, err := derive(out)
 	if err != nil {
 		return err
 	}
 	defer m.track.Begin(trace.NoStep, "backward").End()
-	return m.Backward(gradient)
+	return m.Backward(gradients[backend.Policy])
 }
 
 // Backward adds the gradients of a loss to the sums. dLogp is the loss's derivative by the

@@ -70,7 +70,7 @@ func step(t *testing.T, m *Models) {
 	t.Helper()
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
-	grad := make([]float32, len(lp.Policy))
+	grad := make([]float32, len(lp.Values[backend.Policy]))
 	for i := range grad {
 		grad[i] = -1
 	}
@@ -88,9 +88,9 @@ func TestSkippedPassIsIdentical(t *testing.T) {
 		require.NoError(t, err)
 		lp, err := m.Forward(layout())
 		require.NoError(t, err)
-		require.Same(t, &lp.Policy[0], &lp.Old[0], "one pass")
-		require.Equal(t, pass(t, m, snapshot.(*model.Snapshot).Weights()), lp.Policy)
-		require.Equal(t, lp.Policy, lp.Recomputed)
+		require.Same(t, &lp.Values[backend.Policy][0], &lp.Values[backend.OldPolicy][0], "one pass")
+		require.Equal(t, pass(t, m, snapshot.(*model.Snapshot).Weights()), lp.Values[backend.Policy])
+		require.Equal(t, lp.Values[backend.Policy], lp.Values[backend.Sampler])
 		step(t, m)
 	}
 }
@@ -105,11 +105,11 @@ func TestOldPolicyIsPublishedPolicy(t *testing.T) {
 	step(t, m)
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
-	require.Equal(t, before, lp.Old)
-	require.Equal(t, before, lp.Recomputed)
+	require.Equal(t, before, lp.Values[backend.OldPolicy])
+	require.Equal(t, before, lp.Values[backend.Sampler])
 	require.Equal(t, before, pass(t, m, snapshot.(*model.Snapshot).Weights()))
-	require.Equal(t, pass(t, m, m.Policy), lp.Policy)
-	require.NotEqual(t, before, lp.Policy)
+	require.Equal(t, pass(t, m, m.Policy), lp.Values[backend.Policy])
+	require.NotEqual(t, before, lp.Values[backend.Policy])
 }
 
 // "the old policy network holds weights delayed by one training step relative
@@ -123,8 +123,8 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 		require.NoError(t, err)
 		lp, err := m.Forward(layout())
 		require.NoError(t, err)
-		require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d", version)
-		require.Equal(t, history[len(history)-1], lp.Recomputed)
+		require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy], "version %d", version)
+		require.Equal(t, history[len(history)-1], lp.Values[backend.Sampler])
 		step(t, m)
 	}
 }
@@ -140,8 +140,8 @@ func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
 		for mini := range 3 {
 			lp, err := m.Forward(layout())
 			require.NoError(t, err)
-			require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d, mini-batch %d", version, mini)
-			require.Equal(t, pass(t, m, m.Policy), lp.Policy)
+			require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy], "version %d, mini-batch %d", version, mini)
+			require.Equal(t, pass(t, m, m.Policy), lp.Values[backend.Policy])
 			step(t, m)
 		}
 	}
@@ -195,7 +195,7 @@ func skippedStep(t *testing.T, m *Models) {
 	t.Helper()
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
-	grad := make([]float32, len(lp.Policy))
+	grad := make([]float32, len(lp.Values[backend.Policy]))
 	grad[1] = float32(math.Inf(1))
 	m.Backward(grad)
 	_, err = m.Step(t.Context(), update(m))
@@ -225,8 +225,8 @@ func TestReferenceIsStartingPolicy(t *testing.T) {
 	}
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
-	require.Equal(t, start, lp.Reference)
-	require.NotEqual(t, start, lp.Policy)
+	require.Equal(t, start, lp.Values[backend.Reference])
+	require.NotEqual(t, start, lp.Values[backend.Policy])
 }
 
 // A gradient that is not finite changes no weight and is cleared.

@@ -161,11 +161,11 @@ func (b *measurement) training(models *trimodel.Models) error {
 	for i := range n {
 		advantage[i], weight[i] = float32(i%3)-1, 1
 	}
-	var logp backend.Logprobs
+	var out backend.Outputs
 	var result loss.Result
 	number := 0 // of the last update
 	forward := func() (err error) {
-		logp, err = models.Forward(&l)
+		out, err = models.Forward(&l)
 		return err
 	}
 	weights := 4 * float64(c.NumParams()) // bytes, as are activations and vector
@@ -176,7 +176,8 @@ func (b *measurement) training(models *trimodel.Models) error {
 		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: activations, run: forward},
 		phase{name: "loss", rows: n, read: 4 * vector, write: vector, run: func() (err error) {
 			result, err = objective.Eval(
-				loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
+				loss.Vars{Policy: out.Values[backend.Policy], Old: out.Values[backend.OldPolicy],
+					Advantage: advantage, Weight: weight})
 			return err
 		}},
 		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + activations + weights, write: weights,

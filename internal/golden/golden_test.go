@@ -69,9 +69,9 @@ func TestTransformers(t *testing.T) {
 			l.AddResponse(l.Add(-1, want.IDs[:1], false), want.IDs[1:])
 			got, err := m.Forward(&l)
 			require.NoError(t, err)
-			require.Len(t, got.Policy, len(want.Logprobs))
-			grad := make([]float32, len(got.Policy))
-			for i, lp := range got.Policy {
+			require.Len(t, got.Values[backend.Policy], len(want.Logprobs))
+			grad := make([]float32, len(got.Values[backend.Policy]))
+			for i, lp := range got.Values[backend.Policy] {
 				require.InDelta(t, want.Logprobs[i], lp, 1e-4, "token %d", i)
 				grad[i] = -1
 			}

@@ -74,7 +74,9 @@ func step(t *testing.T, m *Models, number int) {
 	var l attention.Layout
 	l.AddResponse(l.Add(-1, []int32{3, 1, 4}, false), []int32{1, 5, 9})
 	require.NoError(t, m.Pass(t.Context(), &l,
-		func(lp backend.Logprobs) ([]float32, error) { return []float32{-1, -1, -1}, nil }))
+		func(lp backend.Outputs) (backend.Values, error) {
+			return backend.Values{backend.Policy: {-1, -1, -1}}, nil
+		}))
 	require.NoError(t, m.Flush(t.Context()))
 	_, err := m.Step(t.Context(), backend.Update{Number: number, Scale: 1, LR: 0.01})
 	require.NoError(t, err)

@@ -34,7 +34,9 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 	cfg := Config{Mesh: mesh, Models: config(),
 		Track: func(rank int) trace.Track { return spans.Track(fmt.Sprintf("rank %d", rank)) }}
 	m := open(b, medium(), cfg)
-	derive := func(lp backend.Logprobs) ([]float32, error) { return make([]float32, len(lp.Policy)), nil }
+	derive := func(lp backend.Outputs) (backend.Values, error) {
+		return backend.Values{backend.Policy: make([]float32, len(lp.Values[backend.Policy]))}, nil
+	}
 	_, err := m.Publish(b.Context(), 1)
 	require.NoError(b, err)
 	step := func() map[string][]trace.Event {

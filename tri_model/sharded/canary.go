@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/parallel"
@@ -54,5 +55,5 @@ func (m *Models) score(ctx context.Context, l *attention.Layout, under which, te
 	}
 	last := m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})]
 	a, err := m.answer(last, score)
-	return a.Logp.Policy, err
+	return a.Outputs.Values[backend.Policy], err
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-func half(lp backend.Logprobs) ([]float32, error) {
-	gradient := make([]float32, len(lp.Policy))
+func half(lp backend.Outputs) (backend.Values, error) {
+	gradient := make([]float32, len(lp.Values[backend.Policy]))
 	for i := range gradient {
 		gradient[i] = 0.5
 	}
-	return gradient, nil
+	return backend.Values{backend.Policy: gradient}, nil
 }
 
 // An error of derive is returned, and the models continue after Discard as if the step had not
@@ -37,7 +37,7 @@ func TestDiscard(t *testing.T) {
 		failure := errors.New("no derivative")
 		calls := 0
 		for _, l := range layouts(c, 9, 12) {
-			if err = m.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+			if err = m.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
 				if calls++; calls == 3 {
 					return nil, failure
 				}

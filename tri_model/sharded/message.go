@@ -79,11 +79,11 @@ type Setup struct {
 
 // answer is a message from a rank to the trainer.
 type answer struct {
-	Action action                 // action of the command, or leave after a failure
-	Logp   backend.Logprobs       // for forward and score
-	Norm   float64                // for update
-	Memory [npu.NumPurposes]int64 // bytes of device memory by purpose, for update
-	Fault  *fault                 // why the command, or for leave the rank, failed; nil if it did not
+	Action  action                 // action of the command, or leave after a failure
+	Outputs backend.Outputs        // for forward and score
+	Norm    float64                // for update
+	Memory  [npu.NumPurposes]int64 // bytes of device memory by purpose, for update
+	Fault   *fault                 // why the command, or for leave the rank, failed; nil if it did not
 
 	rank int // the rank that answers; the trainer's side sets it
 }

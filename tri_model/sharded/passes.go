@@ -36,7 +36,7 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.D
 		return err
 	}
 	if len(l.Targets) == 0 { // nothing to compute
-		_, err := derive(backend.Logprobs{})
+		_, err := derive(backend.Outputs{})
 		return err
 	}
 	replica := choose(m.loads, m.cfg.Mesh.PP)
@@ -76,12 +76,12 @@ func (m *Models) Idle() bool { return len(m.batches) == 0 }
 // Poll calls the derive functions of the micro-batches whose log-probabilities have arrived, and sends
 // the derivatives to their replicas. It does not wait.
 func (m *Models) Poll(ctx context.Context) error {
-	return m.poll(ctx, func(b *batch, lp backend.Logprobs) ([]float32, error) { return b.derive(lp) })
+	return m.poll(ctx, func(b *batch, out backend.Outputs) (backend.Values, error) { return b.derive(out) })
 }
 
 // poll handles the answers in the inbox and sends the derivatives that derive returns. If derive fails,
 // later answers stay in the inbox for the next call.
-func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Logprobs) ([]float32, error)) error {
+func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Outputs) (backend.Values, error)) error {
 	answers := m.inbox.take()
 	for len(answers) > 0 {
 		a := answers[0]
@@ -94,7 +94,8 @@ func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Logprobs)
 		i := slices.IndexFunc(m.batches, func(b *batch) bool { return b.replica == replica && !b.derived })
 		b := m.batches[i]
 		b.derived = true
-		gradient, deriveErr := derive(b, a.Logp)
+		gradients, deriveErr := derive(b, a.Outputs)
+		gradient := gradients[backend.Policy]
 		if deriveErr != nil {
 			gradient = make([]float32, len(b.layout.Targets)) // lets the micro-batch end; Discard clears the sums
 		}
@@ -141,8 +142,8 @@ func (m *Models) Flush(ctx context.Context) error {
 // gradients. If a rank has failed, Discard does nothing, and the next call returns that failure.
 func (m *Models) Discard() {
 	ctx := context.Background()
-	zeros := func(b *batch, _ backend.Logprobs) ([]float32, error) {
-		return make([]float32, len(b.layout.Targets)), nil
+	zeros := func(b *batch, _ backend.Outputs) (backend.Values, error) {
+		return backend.Values{backend.Policy: make([]float32, len(b.layout.Targets))}, nil
 	}
 	for len(m.batches) > 0 {
 		if m.poll(ctx, zeros) != nil {

@@ -138,18 +138,18 @@ func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int,
 		require.NotEmpty(t, w.Checksum())
 		for range 2 { // minibatches
 			for _, l := range cut(c, uint64(step), 7) {
-				require.NoError(t, m.Pass(ctx, l, func(lp backend.Logprobs) ([]float32, error) {
-					gradient := make([]float32, len(lp.Policy))
-					for i, p := range lp.Policy {
-						gradient[i] = p + 0.5*lp.Old[i] - lp.Entropy[i]/3
-						if lp.Reference != nil {
-							gradient[i] += lp.Reference[i] / 4
+				require.NoError(t, m.Pass(ctx, l, func(lp backend.Outputs) (backend.Values, error) {
+					gradient := make([]float32, len(lp.Values[backend.Policy]))
+					for i, p := range lp.Values[backend.Policy] {
+						gradient[i] = p + 0.5*lp.Values[backend.OldPolicy][i] - lp.Entropy[i]/3
+						if lp.Values[backend.Reference] != nil {
+							gradient[i] += lp.Values[backend.Reference][i] / 4
 						}
-						if lp.Recomputed != nil {
-							gradient[i] -= lp.Recomputed[i] / 8
+						if lp.Values[backend.Sampler] != nil {
+							gradient[i] -= lp.Values[backend.Sampler][i] / 8
 						}
 					}
-					return gradient, nil
+					return backend.Values{backend.Policy: gradient}, nil
 				}))
 			}
 			require.NoError(t, m.Flush(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
@@ -37,7 +38,7 @@ func (w *worker) forward(ctx context.Context) error {
 	if !w.answers() {
 		return nil
 	}
-	return w.link.send(ctx, answer{Action: forward, Logp: w.models.Logprobs(logp, entropy)})
+	return w.link.send(ctx, answer{Action: forward, Outputs: w.models.Outputs(passes, logp, entropy)})
 }
 
 // answers reports whether the rank answers for its stage: the first tensor rank does, since all have
@@ -153,7 +154,7 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	}
 	t := w.tape()
 	defer func() { w.idleTapes = append(w.idleTapes, t) }()
-	pass := trimodel.Pass{Name: "score", Weights: w.weights(c.Which), Temperature: c.Temperature}
+	pass := trimodel.Pass{Role: backend.Policy, Weights: w.weights(c.Which), Temperature: c.Temperature}
 	logp, _, out, err := w.runPasses(t, c.Layout, []trimodel.Pass{pass}, in, false)
 	if err != nil {
 		return err
@@ -164,7 +165,6 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	if !w.answers() {
 		return nil
 	}
-	a := answer{Action: score}
-	a.Logp.Policy = logp[0]
-	return w.link.send(ctx, a)
+	outputs := backend.Outputs{Values: backend.Values{pass.Role: logp[0]}}
+	return w.link.send(ctx, answer{Action: score, Outputs: outputs})
 }

@@ -1,0 +1,25 @@
+package backend
+
+// Role is the part that weights play in training.
+type Role string
+
+// The roles. The policy is trained. The others are frozen copies of it from different times.
+const (
+	Policy    Role = "policy"
+	OldPolicy Role = "old policy" // denominator of the loss's probability ratio
+	Sampler   Role = "sampler"    // the version that sampled the rollouts
+	Reference Role = "reference"  // the starting weights, for a divergence
+)
+
+// Values holds one value for each target of a layout, in the order of the targets, by role: the
+// log-probabilities of the targets, or derivatives by them. A role without values is absent. Slices may
+// share memory.
+type Values map[Role][]float32
+
+// Outputs is what the roles compute for a layout.
+type Outputs struct {
+	// Values are log-probabilities. OldPolicy is absent if the recorded log-probabilities of the sampler
+	// replace it, and Sampler if it is not computed.
+	Values
+	Entropy []float32 // of the policy's distribution at each target
+}
