@@ -147,8 +147,9 @@ func withGradient(c *loss.Config, rewards, advantages []float64) []int {
 	return slices.DeleteFunc(kept, func(i int) bool { return float32(advantages[i]) == 0 && c.Beta == 0 })
 }
 
-// cut splits the responses of a group with the given indices into parts. Each part becomes a leaf and depends
-// only on the group. Models without leaves get parts that fit a micro-batch.
+// cut splits the responses of a group with the given indices into parts, without those that have no trained
+// token. Each part becomes a leaf and depends only on the group. Models without leaves get parts that fit a
+// micro-batch.
 func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		current := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
@@ -156,6 +157,10 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 		limit := cmp.Or(r.t.Models.LeafRows(len(current.prompt)), r.t.microBatchRows())
 		for _, i := range indices {
 			response := &g.Responses[i]
+			tokens := response.Spans.Count(rollout.IsTrained)
+			if tokens == 0 {
+				continue
+			}
 			n := trainedRows(response.Spans)
 			if len(current.responses) > 0 && rows+n > limit {
 				if !yield(current) {
@@ -164,7 +169,6 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 				current.responses = nil
 				rows = len(current.prompt)
 			}
-			tokens := response.Spans.Count(rollout.IsTrained)
 			current.responses = append(current.responses, sequence{spans: response.Spans, response: response,
 				advantage: slices.Repeat([]float32{float32(advantages[i])}, tokens),
 				weight:    slices.Repeat([]float32{r.Loss.Aggregation.Weight(tokens)}, tokens)})

@@ -73,6 +73,8 @@ func TestPartsCutGroups(t *testing.T) {
 	require.Equal(t, []int{1, 4}, withGradient(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
 	require.Equal(t, []int{0, 1, 2, 3, 4}, withGradient(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
 	require.Equal(t, [][]int{{1, 4}}, cut(advantages, []int{1, 4}))
+	g.Responses[1].Spans[0].Trained = false
+	require.Equal(t, [][]int{{4}}, cut(advantages, []int{1, 4}), "nothing of response 1 is trained")
 	r.t.cfg.PromptsPerStep, r.t.cfg.MiniBatches = 8, 3
 	for mini, want := range [][2]int{{0, 2}, {2, 5}, {5, 8}} {
 		first, end := r.t.miniBatchRange(mini)
