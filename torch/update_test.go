@@ -146,6 +146,7 @@ func TestOldPolicy(t *testing.T) {
 		require.Nil(t, lp.Values[backend.Sampler])
 		require.NotEqual(t, lp.Values[backend.Policy], lp.Values[backend.Reference])
 		var none attention.Layout
-		require.NoError(t, st.Pass(t.Context(), &none, func(backend.Outputs) (backend.Values, error) { return nil, nil }))
+		require.NoError(t, st.Pass(t.Context(), &none,
+			func(backend.Outputs) (backend.Values, error) { return nil, nil }))
 	})
 }

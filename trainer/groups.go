@@ -73,7 +73,9 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	}
 	leaves := slices.Collect(r.leaves(b, groups, rewards, advantages))
 	return pack(slices.Values(leaves), r.t.rowsFor(leaves), func(m *micro) error {
-		return r.t.pass(ctx, s, b, m, func(out backend.Outputs) (backend.Values, error) { return r.derive(s, b, m, out) })
+		return r.t.pass(ctx, s, b, m, func(out backend.Outputs) (backend.Values, error) {
+			return r.derive(s, b, m, out)
+		})
 	})
 }
 

@@ -140,7 +140,8 @@ func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
 		for mini := range 3 {
 			lp, err := m.Forward(layout())
 			require.NoError(t, err)
-			require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy], "version %d, mini-batch %d", version, mini)
+			require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy],
+				"version %d, mini-batch %d", version, mini)
 			require.Equal(t, pass(t, m, m.Policy), lp.Values[backend.Policy])
 			step(t, m)
 		}

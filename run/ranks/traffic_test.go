@@ -39,7 +39,8 @@ func step(t *testing.T, shape *model.Config, mesh parallel.Mesh) (traffic map[st
 	l := &attention.Layout{}
 	l.AddGroup([]int32{1, 2, 3, 4, 5}, [][]int32{{6, 7, 8}, {9, 10}})
 	l.EndLeaf()
-	require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) { return lp.Values, nil }))
+	derive := func(out backend.Outputs) (backend.Values, error) { return out.Values, nil }
+	require.NoError(t, m.Pass(t.Context(), l, derive))
 	require.NoError(t, m.Flush(t.Context()))
 	_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1, LR: 1e-3})
 	require.NoError(t, err)
