@@ -35,7 +35,7 @@ func LeafRows(prompt int) int { return max(4096, 2*prompt) }
 
 // Target is a token to predict: hidden row Row predicts Token, which is token Offset of
 // segment Segment. For Offset 0, Row is the last row before the segment, in its parent. The last
-// token of AddResponse has Offset Len and no row of its own.
+// target of AddTrajectory has Offset Len and no row of its own.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
@@ -277,7 +277,7 @@ func (l *Layout) validateTargets() error {
 		if t.Row != row || row < 0 {
 			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
 		}
-		if t.Offset == s.Len { // added by AddResponse: it has no row
+		if t.Offset == s.Len { // added by AddTrajectory: it has no row
 			continue
 		}
 		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {

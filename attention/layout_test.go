@@ -158,7 +158,7 @@ func TestAddTrajectory(t *testing.T) {
 		offsets  []int32
 	}{
 		{rollout.IsTrained, 5, []int32{1, 2, 5}},
-		{rollout.IsSampled, 7, []int32{1, 2, 5, 6, 7}},
+		{rollout.IsPolicy, 7, []int32{1, 2, 5, 6, 7}},
 		{func(*rollout.Span) bool { return true }, 8, []int32{0, 1, 2, 3, 4, 5, 6, 7, 8}},
 		{func(*rollout.Span) bool { return false }, 0, nil},
 	} {

@@ -25,8 +25,8 @@ type Models interface {
 	Allocated() [npu.NumPurposes]int64
 
 	// Publish makes a snapshot of the policy for the instances. The snapshot is also the old
-	// policy of the step that they sample with it. It is valid until as many later Publishes as
-	// versions are kept (model.DefaultVersions).
+	// policy of the step that they sample with it. It is valid until a later Publish overwrites it: the
+	// nth if n versions are kept (model.DefaultVersions).
 	Publish(ctx context.Context, version int64) (inference.Weights, error)
 
 	// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many

@@ -3,7 +3,7 @@ package backend
 // Role is the part that weights play in training.
 type Role string
 
-// The roles. The policy is trained. The others are frozen copies of it from different times.
+// The roles. The policy is trained. The others are earlier, frozen copies of it.
 const (
 	Policy    Role = "policy"
 	OldPolicy Role = "old policy" // denominator of the loss's probability ratio
@@ -12,7 +12,7 @@ const (
 )
 
 // Values holds one value for each target of a layout, in the order of the targets, by role: the
-// log-probabilities of the targets, or derivatives by them. A role without values is absent. Slices may
+// log-probabilities of the targets, or derivatives with respect to them. A role without values is absent. Slices may
 // share memory.
 type Values map[Role][]float32
 

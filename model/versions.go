@@ -1,7 +1,7 @@
 package model
 
 // DefaultVersions is the number of published versions to keep if step n trains what version n sampled: the one
-// that instances may still hold while they get the next, and the next.
+// that instances may still hold, and the one that they get in its place.
 const DefaultVersions = 2
 
 // Versions holds the last published versions of some weights, each in memory of its own that a later version
@@ -26,8 +26,8 @@ func NewVersions(n int, first *Weights, allocate func() (*Weights, error)) *Vers
 	return v
 }
 
-// Slot returns the number of the slot that the next version gets, from 0. The oldest version loses it once there
-// are as many versions as slots.
+// Slot returns the number of the slot that the next version gets, from 0. Once all slots are used, it is that of
+// the oldest version.
 func (v *Versions) Slot() int { return v.next }
 
 // Next returns the memory for the next version. The caller overwrites it and then calls Hold. If the caller fails

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 )
 
 // groupJSON is the form of a Group in rollouts files.
@@ -24,8 +25,8 @@ type groupJSON struct {
 	Replaced  bool            `json:"replaced,omitempty"`
 }
 
-// responseJSON is the form of a Response in rollouts files. A response of one trained span has the fields
-// ids, logprobs and version of that span, which are nil otherwise. All others have the field spans.
+// responseJSON is the form of a Response in rollouts files. Instead of spans, a response of one trained span
+// has the fields ids, logprobs and version of that span, and a response without spans has them empty.
 type responseJSON struct {
 	Text      string             `json:"text"`
 	Spans     Trajectory         `json:"spans,omitempty"`
@@ -125,7 +126,7 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 	for i := range j.Responses {
 		r, err := j.Responses[i].decode()
 		if err != nil {
-			return err
+			return fmt.Errorf("response %d: %w", i, err)
 		}
 		g.Responses[i] = r
 	}

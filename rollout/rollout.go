@@ -80,13 +80,12 @@ const (
 // Response is one sampled answer to a prompt and its score.
 type Response struct {
 	Text     string
-	Spans    Trajectory // the last token of a span of the policy is the stop token if one ended it
+	Spans    Trajectory // a span of the policy includes the stop token that ended it, if any
 	Reward   float64
 	Parts    map[string]float64 // components of the reward by name
 	Finish   Finish
 	Instance string // name of the instance that sampled the response
-	// Advantage is the advantage that the trainer computed; nil if it did not train on the
-	// response.
+	// Advantage is the advantage that the trainer computed; nil if it did not train on the group.
 	Advantage *float64
 	// Entropies has the entropy of the policy's distribution at each trained token, in nats,
 	// rounded to four decimals. It is empty if the trainer computed none, as for an advantage of 0.

@@ -7,7 +7,7 @@ type Author string
 
 // The authors of spans.
 const (
-	Policy      Author = "policy"      // tokens that the policy sampled, or a demonstration for it to imitate
+	Policy      Author = "policy"      // tokens that the policy sampled, or that it is to imitate
 	Environment Author = "environment" // tokens that the policy read, such as a tool's result
 )
 
@@ -25,8 +25,8 @@ type Span struct {
 // IsTrained reports whether the tokens of s bear loss.
 func IsTrained(s *Span) bool { return s.Trained }
 
-// IsSampled reports whether the policy wrote s.
-func IsSampled(s *Span) bool { return s.From == Policy }
+// IsPolicy reports whether the author of s is the policy.
+func IsPolicy(s *Span) bool { return s.From == Policy }
 
 // Trajectory is what the policy and its environment wrote in turn, after a prompt.
 type Trajectory []Span
@@ -39,11 +39,11 @@ func Sampled(ids []int32, logprobs []float32, version int64) Trajectory {
 // Demonstrated returns a trajectory of one trained span that nothing sampled.
 func Demonstrated(ids []int32) Trajectory { return Sampled(ids, nil, 0) }
 
-// Count returns the number of tokens in the spans that in selects.
-func (t Trajectory) Count(in func(*Span) bool) int {
+// Count returns the number of tokens in the spans that selects chooses.
+func (t Trajectory) Count(selects func(*Span) bool) int {
 	n := 0
 	for i := range t {
-		if in(&t[i]) {
+		if selects(&t[i]) {
 			n += len(t[i].IDs)
 		}
 	}
@@ -65,41 +65,51 @@ func (t Trajectory) IDs() []int32 {
 	return ids
 }
 
-// Logprobs returns the recorded log-probabilities of the spans that in selects. The caller must not change
-// them: those of a single span are the span's own.
-func (t Trajectory) Logprobs(in func(*Span) bool) []float32 {
-	if len(t) == 1 && in(&t[0]) {
+// Logprobs returns the recorded log-probabilities of the spans that selects chooses. The caller must not
+// change them: those of a single span are the span's own.
+func (t Trajectory) Logprobs(selects func(*Span) bool) []float32 {
+	if len(t) == 1 && selects(&t[0]) {
 		return t[0].Logprobs
 	}
 	var values []float32
 	for i := range t {
-		if in(&t[i]) {
+		if selects(&t[i]) {
 			values = append(values, t[i].Logprobs...)
 		}
 	}
 	return values
 }
 
-// CheckSampled returns an error unless the policy and an environment wrote t in turn while it was sampled:
-// each of the policy's tokens has a log-probability, and an environment's have none and bear no loss.
-func (t Trajectory) CheckSampled() error {
+// CheckSampled returns an error unless t can come from sampling with a version of the weights: each of the
+// policy's tokens has a log-probability, and an environment's have none and bear no loss. Who wrote a span
+// and whether it is trained must come from the caller's own process, because nothing verifies an
+// environment's tokens.
+func (t Trajectory) CheckSampled(version int64) error {
 	for i := range t {
-		if err := t[i].checkSampled(); err != nil {
-			if len(t) > 1 {
-				err = fmt.Errorf("spans[%d]: %w", i, err)
-			}
-			return err
+		if err := t[i].checkSampled(version); err != nil {
+			return t.Within(i, err)
 		}
 	}
-	if t.Count(IsSampled) == 0 {
+	if t.Count(IsPolicy) == 0 {
 		return fmt.Errorf("%d tokens, none of the policy, expected at least 1", t.Tokens())
 	}
 	return nil
 }
 
-func (s *Span) checkSampled() error {
+// Within adds the place of span i to an error, unless t has no other span.
+func (t Trajectory) Within(i int, err error) error {
+	if len(t) == 1 {
+		return err
+	}
+	return fmt.Errorf("spans[%d]: %w", i, err)
+}
+
+func (s *Span) checkSampled(version int64) error {
 	switch s.From {
 	case Policy:
+		if s.Version != version {
+			return fmt.Errorf("version is %d, expected %d", s.Version, version)
+		}
 		if len(s.IDs) == 0 || len(s.IDs) != len(s.Logprobs) {
 			return fmt.Errorf("%d ids and %d logprobs, expected equally many, at least 1", len(s.IDs), len(s.Logprobs))
 		}
@@ -117,19 +127,8 @@ func (s *Span) checkSampled() error {
 // SetVersion sets the version of the spans that the policy wrote.
 func (t Trajectory) SetVersion(version int64) {
 	for i := range t {
-		if IsSampled(&t[i]) {
+		if IsPolicy(&t[i]) {
 			t[i].Version = version
 		}
 	}
-}
-
-// OtherVersion returns the first version other than the given one that sampled a span, and whether there
-// is one.
-func (t Trajectory) OtherVersion(version int64) (other int64, found bool) {
-	for i := range t {
-		if s := &t[i]; IsSampled(s) && s.Version != version {
-			return s.Version, true
-		}
-	}
-	return 0, false
 }

@@ -19,18 +19,12 @@ func turns() Trajectory {
 func TestTrajectory(t *testing.T) {
 	t.Parallel()
 	s := turns()
-	require.Equal(t, []int{6, 3, 2}, []int{s.Tokens(), s.Count(IsSampled), s.Count(IsTrained)})
+	require.Equal(t, []int{6, 3, 2}, []int{s.Tokens(), s.Count(IsPolicy), s.Count(IsTrained)})
 	require.Equal(t, []int32{5, 6, 7, 8, 9, 10}, s.IDs())
-	require.Equal(t, []float32{-1, -2, -0.5}, s.Logprobs(IsSampled))
+	require.Equal(t, []float32{-1, -2, -0.5}, s.Logprobs(IsPolicy))
 	require.Equal(t, []float32{-1, -2}, s.Logprobs(IsTrained))
 	require.Empty(t, Demonstrated([]int32{1}).Logprobs(IsTrained))
-	require.NoError(t, s.CheckSampled())
-	_, found := s.OtherVersion(3)
-	require.False(t, found)
-	s[2].Version = 2
-	other, found := s.OtherVersion(3)
-	require.True(t, found)
-	require.EqualValues(t, 2, other)
+	require.NoError(t, s.CheckSampled(3))
 	s.SetVersion(4)
 	require.Equal(t, []int64{4, 0, 4}, []int64{s[0].Version, s[1].Version, s[2].Version})
 }
@@ -60,10 +54,14 @@ func TestCheckSampledRefuses(t *testing.T) {
 			s[1].From = "tool"
 			return s
 		},
+		"spans[2]: version is 2, expected 3": func(s Trajectory) Trajectory {
+			s[2].Version = 2
+			return s
+		},
 		"3 tokens, none of the policy, expected at least 1": func(s Trajectory) Trajectory { return s[1:2] },
 		"0 tokens, none of the policy, expected at least 1": func(Trajectory) Trajectory { return nil },
 	} {
-		require.EqualError(t, spoil(turns()).CheckSampled(), want)
+		require.EqualError(t, spoil(turns()).CheckSampled(3), want)
 	}
 }
 

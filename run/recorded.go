@@ -15,7 +15,7 @@ type recordedStep struct {
 	step    int // number of the step that sampled the groups; 0 if unknown
 	prompts int // number of the step's prompts, including those without a group
 	size    int // responses of the largest group
-	longest int // tokens of the longest response
+	longest int // tokens that the policy wrote of the longest response
 	groups  []rollout.Group
 	stream  chan rollout.Group // set by start
 }
@@ -41,7 +41,7 @@ func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 		s.prompts = g.Index + 1
 		s.size = max(s.size, len(g.Responses))
 		for j := range g.Responses {
-			s.longest = max(s.longest, g.Responses[j].Spans.Tokens())
+			s.longest = max(s.longest, g.Responses[j].Spans.Count(rollout.IsPolicy))
 		}
 	}
 	if kept {

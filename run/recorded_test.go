@@ -34,7 +34,8 @@ func TestRecordedIndices(t *testing.T) {
 		for i, index := range c.indices {
 			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded,
 				Responses: make([]rollout.Response, i+1)})
-			groups[i].Responses[0].Spans = rollout.Sampled(make([]int32, 5-i), nil, 1)
+			groups[i].Responses[0].Spans = append(rollout.Sampled(make([]int32, 5-i), nil, 1),
+				rollout.Span{From: rollout.Environment, IDs: make([]int32, 99)})
 		}
 		s := newRecordedStep(groups, c.known)
 		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.prompts, s.size, s.longest})

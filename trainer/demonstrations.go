@@ -59,8 +59,8 @@ func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, err
 
 func (d *demonstrations) start(context.Context, *step) error { return nil }
 
-func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
-	b := &batch{responses: end - first}
+func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int) (*miniBatch, error) {
+	b := &miniBatch{responses: end - first}
 	first += d.t.state.Position
 	example := func(i int) Demonstration { return d.Example(first + i) }
 	leaves := slices.Collect(d.leaves(b.responses, example))
@@ -80,7 +80,7 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int
 }
 
 // crossEntropy measures the responses' negative log-likelihood and returns its derivative.
-func (b *batch) crossEntropy(out backend.Outputs) (backend.Values, error) {
+func (b *miniBatch) crossEntropy(out backend.Outputs) (backend.Values, error) {
 	logprobs := out.Values[backend.Policy]
 	grad := make([]float32, len(logprobs))
 	for i, v := range logprobs {

@@ -248,9 +248,14 @@ func TestParseGroups(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, groups, 2)
 	require.Equal(t, []int32{5, 1}, groups[1].Responses[0].Spans[0].IDs)
+	const spanless = `"ids":[5,1],"logprobs":[-0.5,-0.25],"reward":1,"finish":"stop","version":2`
+	spans := func(logprob, trained, id string) string {
+		return fmt.Sprintf(`"spans":[{"from":"environment","ids":[5,6]},{"from":"policy","ids":[%s],"logprobs":[%s],`+
+			`"version":2,"trained":%s}],"reward":1,"finish":"stop"`, id, logprob, trained)
+	}
 	for _, test := range []struct{ old, replacement, want string }{
-		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version is 2, expected 7 as in its group"},
-		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version is 3, expected 2 as in its group"},
+		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version is 2, expected 7"},
+		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version is 3, expected 2"},
 		{`"step":2`, `"step":9`, "step 9 and version 2, expected step 2 and version 2 as on line 1"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[]`, "0 prompt_ids and 2 responses, expected at least 1 of each"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[3,37]`, "prompt_ids[1] is 37, expected 0 to 36"},
@@ -276,6 +281,14 @@ func TestParseGroups(t *testing.T) {
 		{`[0.0001]`, `[-inf]`, "response 1: logprobs[0] is -inf, expected -745 to 0"},
 		{`-0.25`, `null`, "response 0: logprobs[1] is null, expected a number"},
 		{`-0.25`, `NaN`, "response 0: logprobs[1] is NaN, expected -745 to 0"},
+		{spanless, spans(`-0.25`, `true`, `1`), ""},
+		{spanless, spans(`-0.25`, `false`, `1`), "response 0: no trained tokens, expected at least 1"},
+		{spanless, spans(`NaN`, `true`, `1`), "response 0: spans[1]: logprobs[0] is NaN, expected -745 to 0"},
+		{spanless, spans(`7`, `true`, `1`), "response 0: spans[1]: logprobs[0] is 7, expected -745 to 0"},
+		{spanless, spans(`null`, `true`, `1`), "response 0: spans[1]: logprobs[0] is null, expected a number"},
+		{spanless, spans(`-0.25`, `true`, `99`), "response 0: spans[1]: ids[0] is 99, expected 0 to 36"},
+		{`"ids":[5,1]`, `"ids":[5,1],"spans":[{"from":"environment","ids":[5]}]`,
+			`response 0: found "spans" beside "ids", "logprobs" or "version", expected one or the other`},
 		{`"answer":"2"`, `"answer":NaN`, "not JSON: invalid character 'N' looking for beginning of value"},
 		{`"reward":1`, `"reward":NaN`, "response 0: reward is NaN, expected a finite number"},
 		{`"reward":1`, `"reward":1e999`, "response 0: reward is 1e999, expected a finite number"},

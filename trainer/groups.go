@@ -20,7 +20,7 @@ import (
 // learn verifies groups, replaces those that were sampled with other weights than the published ones, and
 // trains all of them. If training finds such a group, learn discards the gradients, which may contain a part
 // of it, and accumulates the whole batch from the start.
-func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+func (r *rollouts) learn(ctx context.Context, s *step, b *miniBatch, groups []rollout.Group) error {
 	for {
 		began := time.Now()
 		waitedBefore := r.sampling.resampled.Waited
@@ -36,13 +36,13 @@ func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollou
 		}
 		groups = slices.Clone(r.sampling.groups[b.first:])
 		r.sampling.groups = r.sampling.groups[:b.first]
-		*b = batch{first: b.first}
+		*b = miniBatch{first: b.first}
 		r.t.Models.Discard()
 	}
 }
 
 // train accumulates the gradients of verified groups, a micro-batch at a time.
-func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+func (r *rollouts) train(ctx context.Context, s *step, b *miniBatch, groups []rollout.Group) error {
 	began := time.Now()
 	defer func() { s.clock.train += time.Since(began) }()
 	rewards := make([][]float64, len(groups))
@@ -122,7 +122,7 @@ func (r *rollouts) checkStatistics(g *rollout.Group, rewards, advantages []float
 }
 
 // leaves yields the leaves of groups, and counts and measures each group.
-func (r *rollouts) leaves(b *batch, groups []rollout.Group, rewards, advantages [][]float64) iter.Seq[leaf] {
+func (r *rollouts) leaves(b *miniBatch, groups []rollout.Group, rewards, advantages [][]float64) iter.Seq[leaf] {
 	return func(yield func(leaf) bool) {
 		for i := range groups {
 			g := &groups[i]
@@ -183,7 +183,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 }
 
 // derive evaluates the loss of a micro-batch, measures it and returns its derivative.
-func (r *rollouts) derive(s *step, b *batch, m *micro, out backend.Outputs) (backend.Values, error) {
+func (r *rollouts) derive(s *step, b *miniBatch, m *micro, out backend.Outputs) (backend.Values, error) {
 	recomputed := out.Values[backend.Sampler]
 	if err := m.verify(&r.verifier, recomputed); err != nil {
 		return nil, err

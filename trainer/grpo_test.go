@@ -222,7 +222,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				require.NoError(t, err)
 				previous := decoder(first.(*model.Snapshot).Weights())
 				r := tinySource(t, m, 40, cfg)
-				b := &batch{}
+				b := &miniBatch{}
 				groups := tinyGroups(3, 4)
 				if turns {
 					groups = inTurns(groups)
@@ -331,7 +331,7 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
 		"version 0, expected batch 1 and version 1": func(g *rollout.Group) { g.Version = 0 },
 		"batch 2 and version 1, expected":           func(g *rollout.Group) { g.Batch = 2 },
-		"response 1: sampled with version 7":        func(g *rollout.Group) { g.Responses[1].Spans[0].Version = 7 },
+		"response 1: version is 7, expected 1":      func(g *rollout.Group) { g.Responses[1].Spans[0].Version = 7 },
 		"ids and 0 logprobs":                        func(g *rollout.Group) { g.Responses[0].Spans[0].Logprobs = nil },
 		"response 2: reward is NaN":                 func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
 		"response 0: 0 ids and 0 logprobs": func(
@@ -375,7 +375,7 @@ func TestEqualRewardsCostNoPass(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(2, 4)
-	s, b := &step{number: 1}, &batch{}
+	s, b := &step{number: 1}, &miniBatch{}
 	require.NoError(t, r.train(t.Context(), s, b, groups[1:]))
 	require.Zero(t, b.rows)
 	require.Equal(t, 1.0, sumOf(&b.metrics, "reward/zero_std_frac"))
@@ -415,12 +415,12 @@ func TestNoSignalIsOfTheAdvantages(t *testing.T) {
 					groups[i].Responses[j].Reward = c.rewards[i][j]
 				}
 			}
-			b := &batch{}
+			b := &miniBatch{}
 			require.NoError(t, r.train(t.Context(), &step{number: 1}, b, groups))
 			require.Equal(t, c.want, sumOf(&b.metrics, "reward/no_signal_frac"))
 			require.Equal(t, c.equal, sumOf(&b.metrics, "reward/zero_std_frac"))
 			rows := 0 // of the groups with a signal, but one group keeps one response only
-			for l := range r.leaves(&batch{}, groups, c.rewards, loss.BatchAdvantages(c.advantage, c.rewards)) {
+			for l := range r.leaves(&miniBatch{}, groups, c.rewards, loss.BatchAdvantages(c.advantage, c.rewards)) {
 				rows += l.rows()
 			}
 			require.Equal(t, rows, b.rows)

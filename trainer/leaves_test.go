@@ -17,7 +17,7 @@ func TestMicroBatchBudgetKeepsBits(t *testing.T) {
 	gradients := func(budget, threads int) (all []int64) {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
-		require.NoError(t, r.train(t.Context(), &step{number: 1}, &batch{}, tinyGroups(4, 3)))
+		require.NoError(t, r.train(t.Context(), &step{number: 1}, &miniBatch{}, tinyGroups(4, 3)))
 		for _, p := range m.Gradients.Params {
 			all = append(append(all, p.Int64s()...), p.Mark.Int64s()...)
 		}

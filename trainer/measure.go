@@ -18,11 +18,11 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 	m.Mean("prompt_length/mean", prompt, 1)
 	for i := range g.Responses {
 		response := &g.Responses[i]
-		tokens := float64(response.Spans.Count(rollout.IsSampled))
+		tokens := float64(response.Spans.Count(rollout.IsPolicy))
 		m.Sum("tokens/prompt", prompt)
 		m.Sum("tokens/response", tokens)
 		for k := range response.Spans {
-			if s := &response.Spans[k]; rollout.IsSampled(s) {
+			if s := &response.Spans[k]; rollout.IsPolicy(s) {
 				m.Max("staleness/max", float64(int64(g.Step)-s.Version))
 			}
 		}

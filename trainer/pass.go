@@ -13,9 +13,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// batch is what one update needs besides the gradients, which the models accumulate.
-type batch struct {
-	first   int // index of the batch's first group in sampling.groups
+// miniBatch is what one update needs besides the gradients, which the models accumulate.
+type miniBatch struct {
+	first   int // index of the mini-batch's first group in sampling.groups
 	metrics metrics
 	// responses and tokens determine the loss's divisor. They also count responses without
 	// a gradient, whose pass is skipped.
@@ -168,7 +168,7 @@ func (t *Trainer) microBatchRows() int {
 
 // pass runs a micro-batch through the models, which accumulate its gradients. They may call derive only in a
 // later Pass, Poll or Flush (see backend.Models), so m must not change until Flush.
-func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive backend.Derive) error {
+func (t *Trainer) pass(ctx context.Context, s *step, b *miniBatch, m *micro, derive backend.Derive) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

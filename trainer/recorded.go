@@ -95,20 +95,14 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 func parseGroup(text []byte) (rollout.Group, error) {
 	var g rollout.Group
 	var numbers struct {
-		PromptIDs []*int32 `json:"prompt_ids"`
-		Responses []struct {
-			rawSpan
-			Spans  []rawSpan       `json:"spans"`
-			Reward json.RawMessage `json:"reward"`
-		} `json:"responses"`
+		PromptIDs []*int32      `json:"prompt_ids"`
+		Responses []rawResponse `json:"responses"`
 	}
 	numbersErr := json.Unmarshal(quoteConstants(text), &numbers)
 	if numbersErr == nil {
 		for j, r := range numbers.Responses {
-			for _, s := range append(r.Spans, r.rawSpan) {
-				if err := s.checkFinite(); err != nil {
-					return g, fmt.Errorf("response %d: %w", j, err)
-				}
+			if err := r.check((*rawSpan).checkFinite); err != nil {
+				return g, fmt.Errorf("response %d: %w", j, err)
 			}
 			if notFinite(r.Reward, 64) {
 				return g, fmt.Errorf("response %d: reward is %s, expected a finite number", j, unquoted(r.Reward))
@@ -137,16 +131,31 @@ func parseGroup(text []byte) (rollout.Group, error) {
 		return g, fmt.Errorf("prompt_ids[%d] is null, expected a number", i)
 	}
 	for j, r := range numbers.Responses {
-		for _, s := range append(r.Spans, r.rawSpan) {
-			if err := s.checkNull(); err != nil {
-				return g, fmt.Errorf("response %d: %w", j, err)
-			}
+		if err := r.check((*rawSpan).checkNull); err != nil {
+			return g, fmt.Errorf("response %d: %w", j, err)
 		}
 		if isNull(r.Reward) {
 			return g, fmt.Errorf("response %d has no reward, expected a number", j)
 		}
 	}
 	return g, nil
+}
+
+// rawResponse is a response whose numbers may be null or not finite.
+type rawResponse struct {
+	rawSpan
+	Spans  []rawSpan       `json:"spans"`
+	Reward json.RawMessage `json:"reward"`
+}
+
+// check returns the first error of check for a span.
+func (r *rawResponse) check(check func(*rawSpan) error) error {
+	for i := range r.Spans {
+		if err := check(&r.Spans[i]); err != nil {
+			return fmt.Errorf("spans[%d]: %w", i, err)
+		}
+	}
+	return check(&r.rawSpan)
 }
 
 // rawSpan is a span whose numbers may be null or not finite.
@@ -242,11 +251,11 @@ func checkGroup(g *rollout.Group, c *model.Config) error {
 }
 
 func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error {
-	if other, found := r.Spans.OtherVersion(g.Version); found {
-		return fmt.Errorf("version is %d, expected %d as in its group", other, g.Version)
-	}
-	if err := r.Spans.CheckSampled(); err != nil {
+	if err := r.Spans.CheckSampled(g.Version); err != nil {
 		return err
+	}
+	if r.Spans.Count(rollout.IsTrained) == 0 {
+		return errors.New("no trained tokens, expected at least 1")
 	}
 	if n := len(g.Prompt.IDs) + r.Spans.Tokens(); n > c.MaxPositions {
 		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", n, c.MaxPositions)
@@ -254,12 +263,21 @@ func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error
 	if r.Finish != rollout.Stop && r.Finish != rollout.Length {
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}
-	for i, lp := range r.Spans.Logprobs(rollout.IsSampled) {
+	for i := range r.Spans {
+		if err := checkSpan(&r.Spans[i], c); err != nil {
+			return r.Spans.Within(i, err)
+		}
+	}
+	return nil
+}
+
+func checkSpan(s *rollout.Span, c *model.Config) error {
+	for i, lp := range s.Logprobs {
 		if !(lp >= minLogprob && lp <= maxLogprob) { // also if lp is NaN
 			return logprobError(i, lp)
 		}
 	}
-	return checkIDs("ids", r.Spans.IDs(), c.VocabSize)
+	return checkIDs("ids", s.IDs, c.VocabSize)
 }
 
 // checkIDs returns an error that names the first id outside a vocabulary.

@@ -40,7 +40,7 @@ type Rollouts struct {
 
 	// Prompt returns prompt i of the endless training order.
 	Prompt func(i int) rollout.Prompt
-	// Produce starts sampling a step.
+	// Produce starts sampling a batch.
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	// Publish publishes a version to all instances and returns when they serve it.
 	Publish func(ctx context.Context, w inference.Weights) error
@@ -59,7 +59,7 @@ type rollouts struct {
 	verifier  verify.Verifier
 	loop      *schedule.Loop
 	sampling  sampling   // of the batch that the step trains
-	ahead     []sampling // of batches that later steps train, in order
+	ahead     []sampling // of batches that later steps train, by number
 }
 
 // sampling is the stream of a batch and what it has delivered.
@@ -122,15 +122,16 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 			}
 			r.ahead = append(r.ahead, r.sample(ctx, next.Batch, next.Version))
 			r.loop.Started(next.Batch)
-		default:
+		case schedule.Train:
 			r.sampling, r.ahead = r.ahead[0], r.ahead[1:]
 			return nil
+		default:
+			panic(fmt.Sprintf("trainer: start of step %d after the last one", s.number))
 		}
 	}
 }
 
-// sample starts sampling a batch. Sampling outlives a cancelled run, because accumulate decides when to abandon a
-// step.
+// sample starts sampling a batch. The end of ctx does not end it: accumulate decides when to abandon a step.
 func (r *rollouts) sample(ctx context.Context, number int, version int64) sampling {
 	batch := rollout.Batch{Number: number, Version: version,
 		Prompts: make([]rollout.Prompt, r.t.cfg.PromptsPerStep)}
@@ -164,8 +165,14 @@ func (r *rollouts) publish(ctx context.Context) error {
 
 // abandon stops sampling, waits until it has ended and drops all groups.
 func (r *rollouts) abandon() {
-	for _, s := range append(r.ahead, r.sampling) {
+	inFlight := r.ahead
+	if r.sampling.stream != nil {
+		inFlight = append(inFlight, r.sampling)
+	}
+	for _, s := range inFlight {
 		s.cancel()
+	}
+	for _, s := range inFlight {
 		for range s.stream.Groups() { //nolint:revive // drains the queue
 		}
 		_, _ = s.stream.Wait()
@@ -174,8 +181,8 @@ func (r *rollouts) abandon() {
 
 // accumulate trains the groups of the step's prompts first to end-1 as they arrive, all that are ready at
 // once. Groups of later prompts keep waiting.
-func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
-	b := &batch{first: len(r.sampling.groups)}
+func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*miniBatch, error) {
+	b := &miniBatch{first: len(r.sampling.groups)}
 	var postponed []rollout.Group // all groups, if the advantage is computed over all of them
 	for left := end - first; left > 0; {
 		groups := r.sampling.takeDue(end)
@@ -226,11 +233,11 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*ba
 // setScale sets the scale of a complete batch according to the loss's aggregation, and measures its loss. The
 // metrics of a step add up the sums and denominators of its batches, so that each batch counts by its share
 // of the step.
-func (r *rollouts) setScale(b *batch) {
-	if b.responses == 0 { // every group failed
+func (r *rollouts) setScale(b *miniBatch) {
+	denominator := r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
+	if denominator == 0 { // every group failed, or nothing is trained
 		return
 	}
-	denominator := r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
 	b.scale = 1 / denominator
 	b.metrics.MeanOf("actor/loss", &b.loss, denominator)
 	b.metrics.MeanOf("actor/pg_loss", &b.pg, denominator)

@@ -144,7 +144,7 @@ type breaking struct {
 	step int
 }
 
-func (b *breaking) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
+func (b *breaking) accumulate(ctx context.Context, s *step, first, end int) (*miniBatch, error) {
 	if s.number == b.step {
 		return nil, errAway
 	}

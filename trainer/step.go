@@ -43,7 +43,7 @@ func (t *Trainer) begin() *step {
 // update takes an optimizer step on the accumulated gradient sums, scaled by b.scale. If the gradient is not
 // finite or out of range, update skips it with a warning, and fails after too many in a row. It also fails if the
 // new weights are not finite, before they can be saved.
-func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
+func (t *Trainer) update(ctx context.Context, s *step, b *miniBatch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
 	t.midStep = true

@@ -55,8 +55,8 @@ type source interface {
 	start(ctx context.Context, s *step) error
 	// accumulate adds the gradients of the step's prompts first to end to the models', until ctx
 	// ends.
-	accumulate(ctx context.Context, s *step, first, end int) (*batch, error)
-	// abandon gives up the current step and returns when nothing of it is running.
+	accumulate(ctx context.Context, s *step, first, end int) (*miniBatch, error)
+	// abandon gives up all work in flight and returns when none of it is running.
 	abandon()
 	// remedy names the settings that make a gradient smaller.
 	remedy() string
@@ -157,7 +157,6 @@ func (t *Trainer) Run(ctx context.Context) error {
 				err = t.update(stepCtx, s, b) //                    20-21
 			}
 			if err != nil {
-				t.source.abandon()
 				s.span.End()
 				return t.stop(ctx, fmt.Errorf("step %d: %w", s.number, err))
 			}
@@ -186,6 +185,7 @@ func (t *Trainer) miniBatchRange(mini int) (first, end int) {
 //   - this process has completed no step and was not stopped: there is nothing new to save.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
+	t.source.abandon()
 	if t.midStep {
 		return t.lost(err)
 	}

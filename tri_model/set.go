@@ -21,15 +21,15 @@ type Config struct {
 	Recompute   bool    // see model.Tape
 	Optim       optim.Config
 	Format      npu.FixedPoint // format of the sums of gradients
-	Versions    int            // number of published versions to keep; 0 for model.DefaultVersions
+	Versions    int            // number of published versions to keep; see KeptVersions
 }
 
-// KeptVersions returns Versions, or its default.
-func (c *Config) KeptVersions() int { return cmp.Or(c.Versions, model.DefaultVersions) }
+// KeptVersions returns Versions, or the default if it is less.
+func (c *Config) KeptVersions() int { return max(c.Versions, model.DefaultVersions) }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
 // optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
-// queue of their own (model.Weights.Through), until a later Hold overwrites it, after Config.Versions of them.
+// queue of their own (model.Weights.Through), until the Hold that overwrites it, Config.Versions Holds later.
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients // nil while swapped out
@@ -138,7 +138,7 @@ func (s *Set) allocateGradients() (err error) {
 }
 
 // Hold copies the policy as a version and makes it the old policy of the step that the version
-// samples. It overwrites the oldest version, if there are Config.Versions, and does not wait for the copy.
+// samples. Once Config.Versions are held, it overwrites the oldest. It does not wait for the copy.
 func (s *Set) Hold(version int64) error {
 	w, err := s.versions.Next()
 	if err != nil {
@@ -199,7 +199,8 @@ func (s *Set) Allocated() [npu.NumPurposes]int64 { return s.dev.Allocated() }
 
 // Pass is a forward pass of one model over a micro-batch.
 type Pass struct {
-	Role    backend.Role // also the name of the pass in traces and errors
+	Role    backend.Role
+	Name    string // name in traces and errors; that of Role if empty
 	Weights *model.Weights
 	Keep    bool // whether to keep the activations for a backward pass
 
@@ -240,9 +241,10 @@ func (s *Set) Outputs(passes []Pass, logp [][]float32, entropy []float32) backen
 // Run runs a pass on a tape with a loaded layout. logp and entropy have an element for each target and
 // hold the results after the device's next Sync.
 func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
-	defer s.track.Begin(trace.NoStep, string(p.Role)).End()
+	name := cmp.Or(p.Name, string(p.Role))
+	defer s.track.Begin(trace.NoStep, name).End()
 	if err := t.Run(p.Weights, cmp.Or(p.Temperature, s.cfg.Temperature), p.Keep, logp, entropy); err != nil {
-		return fmt.Errorf("%s: %w", p.Role, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

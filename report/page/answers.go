@@ -44,7 +44,7 @@ type group struct {
 // response is a response in a group, as recorded.
 type response struct {
 	Text      string    `json:"text"`
-	span                // the only one, if Spans is empty
+	span                // the only span, if Spans is empty
 	Spans     []span    `json:"spans"`
 	Entropies []float64 `json:"entropies"` // of the trained tokens; empty if the trainer computed none
 	Advantage *float64  `json:"advantage"` // nil if unknown

@@ -42,31 +42,31 @@ func newTokenViews(dir string) *tokenViews {
 	return &tokenViews{budget: pageTokens, text: text}
 }
 
-// recorded is a token of a response as it is recorded.
-type recorded struct {
+// recordedToken is a token of a response as it is recorded.
+type recordedToken struct {
 	id      int32
 	logprob *float64 // nil if the policy did not sample the token
 	entropy *float64 // nil if unknown
 }
 
-// recorded returns all tokens of a response, or nil if a log-probability of the policy's is missing.
-func (r *response) recorded() []recorded {
-	var all []recorded
+// tokens returns all tokens of a response, or nil if a log-probability of the policy's is missing.
+func (r *response) tokens() []recordedToken {
+	var all []recordedToken
 	entropies := r.Entropies
 	for _, s := range r.spans() {
 		if s.From == rollout.Policy && len(s.Logprobs) != len(s.IDs) {
 			return nil
 		}
 		for i, id := range s.IDs {
-			token := recorded{id: id}
+			t := recordedToken{id: id}
 			if s.From == rollout.Policy {
-				token.logprob = &s.Logprobs[i]
+				t.logprob = &s.Logprobs[i]
 			}
 			if s.Trained && len(entropies) > 0 {
-				token.entropy = &entropies[0]
+				t.entropy = &entropies[0]
 				entropies = entropies[1:]
 			}
-			all = append(all, token)
+			all = append(all, t)
 		}
 	}
 	return all
@@ -75,7 +75,7 @@ func (r *response) recorded() []recorded {
 // view returns the first tokens of a response, or nil if their log-probabilities were not
 // recorded or the budget is spent.
 func (v *tokenViews) view(r *response) []token {
-	all := r.recorded()
+	all := r.tokens()
 	n := min(len(all), viewTokens)
 	if n == 0 || n > v.budget {
 		return nil
@@ -94,9 +94,9 @@ func (v *tokenViews) view(r *response) []token {
 }
 
 // token returns a token with its colors and values.
-func (v *tokenViews) token(piece string, r recorded) token {
+func (v *tokenViews) token(piece string, r recordedToken) token {
 	if r.logprob == nil {
-		return token{piece, "input", "written by the environment"}
+		return token{piece, "environment", "written by the environment"}
 	}
 	classes := []string{}
 	if class := level(-*r.logprob); class > 0 {

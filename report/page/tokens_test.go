@@ -118,7 +118,7 @@ func TestViewOfSpans(t *testing.T) {
 	require.Equal(t, []int{2, 4}, []int{r.Length(), r.Total()})
 	require.Equal(t, []token{
 		{"5 ", "", "log-probability -0.010"},
-		{"6 ", "input", "written by the environment"}, {"7 ", "input", "written by the environment"},
+		{"6 ", "environment", "written by the environment"}, {"7 ", "environment", "written by the environment"},
 		{"8 ", "q4 e2", "log-probability -3.000, entropy 0.600"},
 	}, newTokenViews(t.TempDir()).view(&r))
 }

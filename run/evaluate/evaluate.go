@@ -181,7 +181,7 @@ func responses(g *rollout.Group, scores []reward.Score) []ScoredResponse {
 		answer := lossy.String(score.Answer)
 		out[i] = ScoredResponse{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts,
 			Answer: answer,
-			Finish: resp.Finish, Tokens: resp.Spans.Count(rollout.IsSampled)}
+			Finish: resp.Finish, Tokens: resp.Spans.Count(rollout.IsPolicy)}
 	}
 	return out
 }

@@ -74,7 +74,7 @@ func parse(line jsonlines.Line, place string) ([]response, error) {
 	}
 	var all []response
 	for i, r := range l.Responses {
-		in, err := input(p, r.Text, r.Finish, cmp.Or(r.Spans.Count(rollout.IsSampled), len(r.IDs), r.Tokens))
+		in, err := input(p, r.Text, r.Finish, cmp.Or(r.Spans.Count(rollout.IsPolicy), len(r.IDs), r.Tokens))
 		if err != nil {
 			return nil, fmt.Errorf("responses[%d]: %w", i, err)
 		}

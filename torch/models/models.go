@@ -25,9 +25,9 @@ type Models struct {
 	*torch.Session
 
 	dir      string          // folder shared with the ranks
-	adapters bool            // whether Publish publishes adapters
-	files    bool            // whether Publish publishes files only
-	versions *model.Versions // published versions; each also has a folder with the number of its slot
+	files    bool            // whether published versions are files, and not in memory
+	adapters bool            // whether these files are adapters
+	versions *model.Versions // published versions; the one in slot i also has the folder published-i
 	reader   checkpoint.Files
 	canary   *canary.Recorded // nil without NewCanary
 }
@@ -78,13 +78,12 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 		}
 	}
 	path := filepath.Join(dir, "model.safetensors")
-	switch {
-	case m.adapters:
-		defer m.versions.Hold(nil)
-		return openAdapter(dir, version)
-	case m.files:
-		defer m.versions.Hold(nil)
-		return openFile(path, version)
+	if m.files {
+		w, err := m.open(dir, path, version)
+		if err == nil {
+			m.versions.Hold(nil)
+		}
+		return w, err
 	}
 	w, err := m.versions.Next()
 	if err == nil {
@@ -96,6 +95,14 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 	s := model.NewSnapshot(w, version)
 	m.versions.Hold(s)
 	return s, nil
+}
+
+// open returns the file that the ranks have written as a version.
+func (m *Models) open(dir, path string, version int64) (inference.Weights, error) {
+	if m.adapters {
+		return openAdapter(dir, version)
+	}
+	return openFile(path, version)
 }
 
 // Recompute always fails: ranks cannot reproduce an exact instance's results bit for bit.

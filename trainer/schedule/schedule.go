@@ -13,24 +13,28 @@ import "fmt"
 
 // Rule relates steps, batches and versions. The zero Rule is periodic asynchrony.
 type Rule struct {
-	// Staleness is the number of steps by which a batch may be ahead of the version that samples it.
+	// Staleness is the number of steps by which the version that samples a batch may be older than the
+	// version of the step that trains it.
 	Staleness int
 }
 
-// Version returns the version that samples a batch.
-func (r Rule) Version(batch int) int64 { return int64(max(1, batch-r.Staleness)) }
+// OldestVersion returns the oldest version that may sample a batch.
+func (r Rule) OldestVersion(batch int) int64 { return int64(max(1, batch-r.Staleness)) }
 
 // Check returns an error if a step may not train what a version sampled: because the version is too old, or
 // because it does not exist yet.
 func (r Rule) Check(step int, version int64) error {
-	oldest := r.Version(step)
-	if version < oldest || version > int64(step) {
-		return fmt.Errorf("version %d in step %d, expected %d to %d", version, step, oldest, step)
+	oldest := r.OldestVersion(step)
+	switch {
+	case version >= oldest && version <= int64(step):
+		return nil
+	case oldest == int64(step):
+		return fmt.Errorf("version %d in step %d, expected %d", version, step, step)
 	}
-	return nil
+	return fmt.Errorf("version %d in step %d, expected %d to %d", version, step, oldest, step)
 }
 
-// Versions returns the number of versions that must be kept: those that sample batches in flight, and one that
+// Versions returns the number of versions to keep: those that sample batches in flight, and one that
 // instances may still hold while they get the next.
 func (r Rule) Versions() int { return r.Staleness + 2 }
 
@@ -68,7 +72,7 @@ func New(rule Rule, steps, trained int) *Loop {
 	return &Loop{rule: rule, steps: steps, trained: trained, started: trained}
 }
 
-// Current returns the version that the policy is.
+// Current returns the version number of the policy.
 func (l *Loop) Current() int64 { return int64(l.trained) + 1 }
 
 // Next returns the next action, the same one until it is reported. A batch is sampled as soon as the rule allows
@@ -78,7 +82,7 @@ func (l *Loop) Next() Action {
 	switch {
 	case step > l.steps:
 		return Action{Kind: End}
-	case batch > l.steps || l.rule.Version(batch) > l.Current():
+	case batch > l.steps || l.rule.OldestVersion(batch) > l.Current():
 		return Action{Kind: Train, Step: step, Batch: step}
 	case !l.IsPublished():
 		return Action{Kind: Publish, Version: l.Current()}

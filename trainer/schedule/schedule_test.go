@@ -87,7 +87,7 @@ func TestEveryBatchIsTrainedOnce(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Rule{}.Check(3, 3))
-	require.EqualError(t, Rule{}.Check(3, 2), "version 2 in step 3, expected 3 to 3")
+	require.EqualError(t, Rule{}.Check(3, 2), "version 2 in step 3, expected 3")
 	require.EqualError(t, Rule{1}.Check(3, 4), "version 4 in step 3, expected 2 to 3")
 	require.NoError(t, Rule{1}.Check(3, 2))
 	require.NoError(t, Rule{5}.Check(3, 1))

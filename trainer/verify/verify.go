@@ -59,7 +59,7 @@ type mismatch struct{ error }
 
 // Groups verifies the groups of a batch and returns them. It samples again each group that the published weights
 // did not sample, and counts that in resampled; if the reward of the new group fails, it omits the group. It
-// returns an error for a group of another step or version.
+// returns an error for a group of another batch or version.
 //
 // Every response of a group decides what is trained: its reward is part of the others'
 // advantages, and dynamic sampling replaces groups by their rewards. Therefore responses
@@ -88,7 +88,7 @@ func (v *Verifier) CheckUntrained(ctx context.Context, g *rollout.Group, trained
 	}
 	untrained := slices.DeleteFunc(allIndices(g), func(i int) bool {
 		spans := g.Responses[i].Spans
-		allTrained := spans.Count(rollout.IsTrained) == spans.Count(rollout.IsSampled)
+		allTrained := spans.Count(rollout.IsTrained) == spans.Count(rollout.IsPolicy)
 		return allTrained && slices.Contains(trained, i)
 	})
 	if len(untrained) == 0 {
@@ -194,7 +194,7 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 }
 
 // OnPolicy enforces the on-policy invariant: each response of a group was sampled, to its
-// last token, with the step's version of the weights.
+// last token, with the batch's version of the weights.
 func OnPolicy(g *rollout.Group, batch int, version int64) error {
 	if g.Batch != batch || g.Version != version {
 		return fmt.Errorf(
@@ -203,11 +203,7 @@ func OnPolicy(g *rollout.Group, batch int, version int64) error {
 	}
 	for i := range g.Responses {
 		r := &g.Responses[i]
-		if other, found := r.Spans.OtherVersion(version); found {
-			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy",
-				g.Prompt.ID, i, other, version)
-		}
-		if err := r.Spans.CheckSampled(); err != nil {
+		if err := r.Spans.CheckSampled(version); err != nil {
 			return fmt.Errorf("prompt %s, response %d: %w", g.Prompt.ID, i, err)
 		}
 		if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
@@ -247,10 +243,10 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 		n := 0                                 // responses in this pass
 		for ; n < len(indices); n++ {
 			spans := g.Responses[indices[n]].Spans
-			if n > 0 && l.Rows()+attention.TrajectoryRows(spans, rollout.IsSampled) > v.Rows {
+			if n > 0 && l.Rows()+attention.TrajectoryRows(spans, rollout.IsPolicy) > v.Rows {
 				break
 			}
-			l.AddTrajectory(root, spans, rollout.IsSampled)
+			l.AddTrajectory(root, spans, rollout.IsPolicy)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -260,7 +256,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
 		}
 		for _, i := range indices[:n] {
-			recorded := g.Responses[i].Spans.Logprobs(rollout.IsSampled)
+			recorded := g.Responses[i].Spans.Logprobs(rollout.IsPolicy)
 			if err := compare(g, recorded, recomputed[:len(recorded)]); err != nil {
 				return err
 			}

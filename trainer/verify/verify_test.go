@@ -302,7 +302,7 @@ func (w *world) turns() (g rollout.Group, trained [][]float32) {
 		r.Spans = append(r.Spans, rollout.Span{From: rollout.Environment, IDs: []int32{2, 3}},
 			rollout.Span{From: rollout.Policy, IDs: []int32{4, 5}, Version: 3})
 		var l attention.Layout
-		l.AddTrajectory(l.Add(-1, g.Prompt.IDs, false), r.Spans, rollout.IsSampled)
+		l.AddTrajectory(l.Add(-1, g.Prompt.IDs, false), r.Spans, rollout.IsPolicy)
 		logprobs, err := w.Models.Recompute(w.t.Context(), &l)
 		require.NoError(w.t, err)
 		n := len(r.Spans[0].IDs)
@@ -336,5 +336,5 @@ func TestTurnsAreVerified(t *testing.T) {
 	g, _ = w.turns()
 	g.Responses[1].Spans[2].Version = 2
 	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{g}, &Resampled{})
-	require.ErrorContains(t, err, "response 1: sampled with version 2, expected 3: not on-policy")
+	require.ErrorContains(t, err, "response 1: spans[2]: version is 2, expected 3")
 }

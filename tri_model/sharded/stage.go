@@ -154,7 +154,7 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	}
 	t := w.tape()
 	defer func() { w.idleTapes = append(w.idleTapes, t) }()
-	pass := trimodel.Pass{Role: backend.Policy, Weights: w.weights(c.Which), Temperature: c.Temperature}
+	pass := trimodel.Pass{Name: "score", Weights: w.weights(c.Which), Temperature: c.Temperature}
 	logp, _, out, err := w.runPasses(t, c.Layout, []trimodel.Pass{pass}, in, false)
 	if err != nil {
 		return err
@@ -165,6 +165,6 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	if !w.answers() {
 		return nil
 	}
-	outputs := backend.Outputs{Values: backend.Values{pass.Role: logp[0]}}
+	outputs := backend.Outputs{Values: backend.Values{backend.Policy: logp[0]}}
 	return w.link.send(ctx, answer{Action: score, Outputs: outputs})
 }
