@@ -6,6 +6,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,24 +91,30 @@ func shortened(t *testing.T, page string) string {
 // copyTree copies the repository's shipped files to dir.
 func copyTree(t *testing.T, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(root)
-	require.NoError(t, err)
-	for _, e := range entries {
-		name := e.Name()
-		if slices.Contains([]string{".git", "runs", "bin", "venv"}, name) {
-			continue
+	notShipped := []string{".git", "bin", "runs", "venv", filepath.Join("torch", "worker", "venv")}
+	require.NoError(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		if e.IsDir() {
-			sub, err := os.OpenRoot(filepath.Join(root, name))
-			require.NoError(t, err)
-			require.NoError(t, os.CopyFS(filepath.Join(dir, name), sub.FS()))
-			require.NoError(t, sub.Close())
-			continue
+		name, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && slices.Contains(notShipped, name):
+			return filepath.SkipDir
+		case e.IsDir():
+			return os.MkdirAll(filepath.Join(dir, name), 0o755)
 		}
-		data, err := os.ReadFile(filepath.Join(root, name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
-	}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, name), data, info.Mode())
+	}))
 }
 
 // shell runs a block of commands as a new user and returns their output. It builds with
