@@ -18,7 +18,13 @@ import (
 // OffPolicyError reports a group that was not sampled with the published weights. CheckUntrained and
 // CheckTrained return it. If Groups is then called again with the batch's groups, it finds and replaces
 // that group.
-type OffPolicyError struct{ error }
+type OffPolicyError struct{ reason string }
+
+// Error returns the reason, which names the prompt.
+func (e OffPolicyError) Error() string { return e.reason }
+
+// offPolicy returns an OffPolicyError.
+func offPolicy(format string, args ...any) error { return OffPolicyError{fmt.Sprintf(format, args...)} }
 
 // Models are what a Verifier needs of a backend.Models.
 type Models interface {
@@ -53,9 +59,6 @@ type Resampled struct {
 	RewardRetries int64
 	Waited        time.Duration
 }
-
-// mismatch is the error of a group that the published weights did not sample.
-type mismatch struct{ error }
 
 // Groups verifies the groups of a batch and returns them. It samples again each group that the published weights
 // did not sample, and counts that in resampled; if the reward of the new group fails, it omits the group. It
@@ -107,17 +110,15 @@ func (v *Verifier) CheckTrained(g *rollout.Group, response *rollout.Response, re
 	return v.catch(g, compare(g, response.Spans.Logprobs(rollout.IsTrained), recomputed))
 }
 
-// catch returns err, unless it is a mismatch: then catch records the instance of g as caught and returns an
-// OffPolicyError.
+// catch returns err. If it is an OffPolicyError, catch records the instance of g as caught.
 func (v *Verifier) catch(g *rollout.Group, err error) error {
-	if !errors.As(err, new(mismatch)) {
-		return err
+	if errors.As(err, new(OffPolicyError)) {
+		if v.caught == nil {
+			v.caught = map[string]bool{}
+		}
+		v.caught[g.Responses[0].Instance] = true
 	}
-	if v.caught == nil {
-		v.caught = map[string]bool{}
-	}
-	v.caught[g.Responses[0].Instance] = true
-	return OffPolicyError{err}
+	return err
 }
 
 // inPasses reports whether CheckUntrained and CheckTrained verify g, and not Groups. All responses of a group are
@@ -133,12 +134,13 @@ func (v *Verifier) verifyOrReplace(
 ) (*rollout.Group, error) {
 	for g != nil {
 		err := v.verify(ctx, batch, g)
-		if !errors.As(err, new(mismatch)) {
+		if !errors.As(err, new(OffPolicyError)) {
 			return g, err
 		}
 		replacement, sampleErr := v.sample(ctx, batch, g.Index, resampled)
 		if sampleErr != nil {
-			return nil, fmt.Errorf("%w; sampling it again failed: %w", err, sampleErr)
+			// The result is no OffPolicyError, because another call would fail too.
+			return nil, fmt.Errorf("%s; sampling it again failed: %w", err.Error(), sampleErr)
 		}
 		g = replacement
 	}
@@ -167,7 +169,7 @@ func (v *Verifier) sample(
 	return g, err
 }
 
-// verify checks the groups that g replaced (Before), then g. It returns a mismatch for the first one that the
+// verify checks the groups that g replaced (Before), then g. It returns an OffPolicyError for the first one that the
 // published weights did not sample, after reporting it to its instance with Reject.
 func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.Group) error {
 	for i := range g.Before {
@@ -187,7 +189,7 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 		err = v.recompute(ctx, g, allIndices(g))
 		span.End()
 	}
-	if errors.As(err, new(mismatch)) {
+	if errors.As(err, new(OffPolicyError)) {
 		g.Reject(err)
 	}
 	return err
@@ -213,13 +215,13 @@ func OnPolicy(g *rollout.Group, batch int, version int64) error {
 	return nil
 }
 
-// checkLengths returns a mismatch for a group with a response that is longer than the model's context.
+// checkLengths returns an OffPolicyError for a group with a response that is longer than the model's context.
 func (v *Verifier) checkLengths(g *rollout.Group) error {
 	limit := v.Models.MaxPositions()
 	for i := range g.Responses {
 		if n := len(g.Prompt.IDs) + g.Responses[i].Spans.Tokens(); n > limit {
-			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d",
-				g.Prompt.ID, i, n, limit)}
+			return offPolicy("prompt %s, response %d: %d tokens with the prompt, expected at most %d",
+				g.Prompt.ID, i, n, limit)
 		}
 	}
 	return nil
@@ -267,13 +269,13 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 	return nil
 }
 
-// compare returns a mismatch unless the recorded log-probabilities of tokens of a response of g equal the
+// compare returns an OffPolicyError unless the recorded log-probabilities of tokens of a response of g equal the
 // recomputed ones.
 func compare(g *rollout.Group, recorded, recomputed []float32) error {
 	for k, lp := range recorded {
 		if lp != recomputed[k] { // true if one is NaN
-			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: "+
-				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, lp, recomputed[k])}
+			return offPolicy("prompt %s: token %d of a response has log-probability %v, expected %v: "+
+				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, lp, recomputed[k])
 		}
 	}
 	return nil

@@ -312,7 +312,7 @@ func (w *world) turns() (g rollout.Group, trained [][]float32) {
 	return g, trained
 }
 
-// All tokens of the policy are verified, whoever wrote those between them, and whether they are trained or not.
+// All tokens that the policy wrote are verified, trained or not. An environment may write others between them.
 func TestTurnsAreVerified(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
