@@ -45,11 +45,16 @@ type Ranks struct {
 	owners *owners // nil without ZeRO-2
 }
 
-// RemoteError is an error whose cause is on another rank.
-type RemoteError struct{ error }
+// RemoteError reports that a gradient on another rank is not finite. It wraps optim.ErrNonFinite.
+type RemoteError struct{ Rank int }
 
-// Unwrap returns the wrapped error.
-func (e RemoteError) Unwrap() error { return e.error }
+// Error names the rank.
+func (e RemoteError) Error() string {
+	return fmt.Sprintf("gradient of rank %d: %v", e.Rank, optim.ErrNonFinite)
+}
+
+// Unwrap returns optim.ErrNonFinite.
+func (e RemoteError) Unwrap() error { return optim.ErrNonFinite }
 
 // divides reports whether replicas update different pieces of the weights.
 func (w *Ranks) divides() bool { return w.Zero > 0 && w.Data != nil }
@@ -248,7 +253,7 @@ func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error
 	for rank := range ranks {
 		theirs := all[rank*squaresLen:][:squaresLen]
 		if theirs[words] != 0 && err == nil {
-			err = RemoteError{fmt.Errorf("gradient of rank %d: %w", rank, optim.ErrNonFinite)}
+			err = RemoteError{rank}
 		}
 		for i := range words {
 			part := new(big.Int).SetUint64(uint64(theirs[i]))
