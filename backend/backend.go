@@ -26,7 +26,7 @@ type Models interface {
 
 	// Publish makes a snapshot of the policy for the instances. The snapshot is also the old
 	// policy of the step that they sample with it. It is valid until a later Publish overwrites it: the
-	// nth if n versions are kept (model.DefaultVersions).
+	// nth if n versions are kept, the second at the earliest (model.MinVersions).
 	Publish(ctx context.Context, version int64) (inference.Weights, error)
 
 	// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many

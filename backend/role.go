@@ -20,6 +20,6 @@ type Values map[Role][]float32
 type Outputs struct {
 	// Values are log-probabilities. OldPolicy is absent if the recorded log-probabilities of the sampler
 	// replace it, and Sampler if it is not computed.
-	Values
+	Values  Values
 	Entropy []float32 // of the policy's distribution at each target
 }

@@ -1,8 +1,8 @@
 package model
 
-// DefaultVersions is the number of published versions to keep if step n trains what version n sampled: the one
-// that instances may still hold, and the one that they get in its place.
-const DefaultVersions = 2
+// MinVersions is the least number of published versions to keep: the one that instances may still hold, and the
+// one that they get in its place.
+const MinVersions = 2
 
 // Versions holds the last published versions of some weights, each in memory of its own that a later version
 // overwrites. It is not safe for concurrent use.
@@ -18,10 +18,10 @@ type slot struct {
 	held   *Snapshot // version that the memory holds; nil for none
 }
 
-// NewVersions returns room for n versions. allocate makes the memory of one, when it is first needed. If first is
+// NewVersions returns room for n versions, or MinVersions if n is less. allocate makes the memory of one, when it is first needed. If first is
 // not nil, it is the memory of the first version, and NewVersions takes ownership of it.
 func NewVersions(n int, first *Weights, allocate func() (*Weights, error)) *Versions {
-	v := &Versions{allocate: allocate, slots: make([]slot, n)}
+	v := &Versions{allocate: allocate, slots: make([]slot, max(n, MinVersions))}
 	v.slots[0].memory = first
 	return v
 }

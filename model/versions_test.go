@@ -16,7 +16,7 @@ func TestVersions(t *testing.T) {
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	c := shapes()["qwen3"]
-	for n := 1; n <= 4; n++ {
+	for n := MinVersions; n <= 4; n++ {
 		allocated, fails := 0, errors.New("no memory")
 		v := NewVersions(n, nil, func() (*Weights, error) {
 			if fails != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/easyrl/easyrl/run/memory"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
+	"github.com/easyrl/easyrl/trainer/schedule"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -248,6 +249,9 @@ func (p *preparation) openDevice() (err error) {
 	return nil
 }
 
+// rule relates the steps, batches and versions of a run: step n trains what version n sampled.
+func rule() schedule.Rule { return schedule.Rule{} }
+
 // modelsConfig returns which models the run keeps.
 func (p *preparation) modelsConfig() trimodel.Config {
 	cfg := p.cfg
@@ -261,7 +265,7 @@ func (p *preparation) modelsConfig() trimodel.Config {
 	if loss.Unnormalized(cfg.Loss.Advantage) {
 		divisor *= 16 // such advantages grow with the rewards: more range, at 4 bits of resolution
 	}
-	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0,
+	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0, Versions: rule().Versions(),
 		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
 		Format: optim.FixedPoint(divisor, responses)}
 }

@@ -17,7 +17,7 @@ import (
 // loadTorch is load for train.backend = "torch": it starts the ranks, which load the models.
 func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Folder) (start, began string, err error) {
 	kept := j.modelsConfig()
-	deps := ranks.TorchDeps{Folder: j.folder, KeepStart: kept.Reference, State: from,
+	deps := ranks.TorchDeps{Folder: j.folder, KeepStart: kept.Reference, Versions: kept.Versions, State: from,
 		Temperature: float64(kept.Temperature), Spans: j.spans, Say: j.note, Warn: j.warn}
 	if j.reader != nil {
 		deps.Prompt = j.reader.CanaryTokens()

@@ -143,8 +143,8 @@ func (t *training) connect() error {
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0,
-		LogRollouts: cfg.Log.Rollouts,
-		BySource:    len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
+		LogRollouts: cfg.Log.Rollouts, Rule: rule(),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
 		Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,

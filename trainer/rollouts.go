@@ -27,8 +27,9 @@ type Rollouts struct {
 	MaxTokens       int  // maximum response tokens, for response_length/clip_ratio
 	DynamicSampling bool // prompts may be replaced, so replaced groups are measured
 	LogRollouts     bool
-	BySource        bool // record the mean reward of each data source as a metric
-	Ranks           int  // devices that train; perf/tokens_per_second_per_device adds one for each instance
+	Rule            schedule.Rule // which versions may sample what a step trains
+	BySource        bool          // record the mean reward of each data source as a metric
+	Ranks           int           // devices that train; perf/tokens_per_second_per_device adds one for each instance
 	// Cores returns the number of cores of the trainer and all serving instances, 0 if
 	// unknown: then the metrics per core are omitted. It may be nil.
 	Cores func() int
@@ -97,7 +98,7 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	}
 	t.state.Total, t.logCheckpointTime = t.total, true
 	source := &rollouts{Rollouts: r, t: t, objective: objective,
-		loop: schedule.New(schedule.Rule{}, cfg.Steps, state.Step)}
+		loop: schedule.New(r.Rule, cfg.Steps, state.Step)}
 	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
 		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
 		// With the old policy of the previous step, later mini-batches do not compute the published weights'
@@ -124,7 +125,7 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 			r.loop.Started(next.Batch)
 		case schedule.Train:
 			r.sampling, r.ahead = r.ahead[0], r.ahead[1:]
-			return nil
+			return r.Rule.Check(next.Step, r.sampling.batch.Version)
 		default:
 			panic(fmt.Sprintf("trainer: start of step %d after the last one", s.number))
 		}
@@ -169,6 +170,7 @@ func (r *rollouts) abandon() {
 	if r.sampling.stream != nil {
 		inFlight = append(inFlight, r.sampling)
 	}
+	r.sampling, r.ahead = sampling{}, nil
 	for _, s := range inFlight {
 		s.cancel()
 	}

@@ -21,11 +21,8 @@ type Config struct {
 	Recompute   bool    // see model.Tape
 	Optim       optim.Config
 	Format      npu.FixedPoint // format of the sums of gradients
-	Versions    int            // number of published versions to keep; see KeptVersions
+	Versions    int            // number of published versions to keep, at least model.MinVersions
 }
-
-// KeptVersions returns Versions, or the default if it is less.
-func (c *Config) KeptVersions() int { return max(c.Versions, model.DefaultVersions) }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
 // optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
@@ -66,7 +63,7 @@ func NewSet(
 		panic("trimodel: no format of the sums of gradients")
 	}
 	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev, take: take}
-	s.versions = model.NewVersions(cfg.KeptVersions(), nil, func() (*model.Weights, error) {
+	s.versions = model.NewVersions(cfg.Versions, nil, func() (*model.Weights, error) {
 		return model.NewWeights(dev, policy.Config, npu.Weights)
 	})
 	var err error

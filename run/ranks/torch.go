@@ -35,6 +35,7 @@ type TorchDeps struct {
 	Reference   string         // folder of another reference; may be empty
 	State       string         // folder of the checkpoint to resume from; empty for none
 	Updates     int            // updates completed in State
+	Versions    int            // published versions to keep
 	Temperature float64
 	Prompt      []int32 // first tokens of the run's prompts, used to verify servers; may be short
 	Spans       *trace.Spans
@@ -169,13 +170,13 @@ func StartTorch(
 		return nil, err
 	}
 	if w != nil && !Adapters(cfg) {
-		return &Torch{Models: models.New(s, deps.Dir, dev, w)}, nil
+		return &Torch{Models: models.New(s, deps.Dir, deps.Versions, dev, w)}, nil
 	}
 	r := &Torch{}
 	if Adapters(cfg) {
-		r.Models = models.NewAdapters(s, deps.Dir)
+		r.Models = models.NewAdapters(s, deps.Dir, deps.Versions)
 	} else {
-		r.Models = models.New(s, deps.Dir, nil, nil)
+		r.Models = models.New(s, deps.Dir, deps.Versions, nil, nil)
 	}
 	prompt := canary.Prompt(deps.Folder.Shape, deps.Prompt, publish.CanaryTokens)
 	if r.canary, err = r.NewCanary(ctx, tc.Model, deps.Folder.Shape, prompt); err != nil {

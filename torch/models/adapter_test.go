@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/model"
 )
 
 // valuesOf returns the values of an adapter's tensors by name.
@@ -38,7 +39,7 @@ func TestPublishAdapters(t *testing.T) {
 	t.Parallel()
 	dir, w, _ := start(t)
 	w.Free()
-	m := NewAdapters(open(t, dir, t.TempDir()), t.TempDir())
+	m := NewAdapters(open(t, dir, t.TempDir()), t.TempDir(), model.MinVersions)
 	defer m.Close()
 	prompt := []int32{5, 6, 7, 8, 9, 10}
 	canary, err := m.NewCanary(t.Context(), dir, w.Config, prompt)

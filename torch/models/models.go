@@ -32,21 +32,21 @@ type Models struct {
 	canary   *canary.Recorded // nil without NewCanary
 }
 
-// New takes ownership of a session. dir is a folder that this process and the ranks share. New
-// also takes ownership of w and uses its memory, not its values, for published weights on dev.
+// New takes ownership of a session. dir is a folder that this process and the ranks share. versions is the
+// number of published versions to keep (see model.NewVersions). New also takes ownership of w and uses its memory, not its values, for published weights on dev.
 // w and dev are nil if package model does not know the decoder. Then versions are files, which only
 // servers that read weights from files can receive.
-func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models {
+func New(s *torch.Session, dir string, versions int, dev npu.Device, w *model.Weights) *Models {
 	return &Models{Session: s, dir: dir, files: w == nil,
-		versions: model.NewVersions(model.DefaultVersions, w, func() (*model.Weights, error) {
+		versions: model.NewVersions(versions, w, func() (*model.Weights, error) {
 			return model.NewWeights(dev, w.Config, npu.Weights)
 		})}
 }
 
 // NewAdapters is New for ranks that train LoRA adapters. Publish then publishes only the adapter, for
 // servers that hold the starting weights.
-func NewAdapters(s *torch.Session, dir string) *Models {
-	m := New(s, dir, nil, nil)
+func NewAdapters(s *torch.Session, dir string, versions int) *Models {
+	m := New(s, dir, versions, nil, nil)
 	m.adapters = true
 	return m
 }

@@ -88,7 +88,7 @@ func TestPublishSnapshots(t *testing.T) {
 	t.Parallel()
 	dir, w, dev := start(t)
 	sum := w.Checksum()
-	m := New(open(t, dir, t.TempDir()), t.TempDir(), dev, w)
+	m := New(open(t, dir, t.TempDir()), t.TempDir(), model.MinVersions, dev, w)
 	defer m.Close()
 	first, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestCanaryOfForeignDecoder(t *testing.T) {
 	t.Parallel()
 	dir, w, dev := start(t)
 	shape := w.Config
-	m := New(open(t, dir, t.TempDir()), t.TempDir(), nil, nil)
+	m := New(open(t, dir, t.TempDir()), t.TempDir(), model.MinVersions, nil, nil)
 	defer m.Close()
 	prompt := []int32{5, 6, 7, 8, 9, 10}
 	canary, err := m.NewCanary(t.Context(), dir, shape, prompt)

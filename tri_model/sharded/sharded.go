@@ -135,7 +135,7 @@ func New(
 	m := &Models{
 		cfg: cfg, shape: shape, dev: dev, transports: transports, life: life, cancel: cancel,
 		inbox: newInbox(), loads: make([]load, cfg.Mesh.DP),
-		whole: model.NewVersions(cfg.Models.KeptVersions(), nil, func() (*model.Weights, error) {
+		whole: model.NewVersions(cfg.Models.Versions, nil, func() (*model.Weights, error) {
 			return model.NewWeights(dev, shape, npu.Weights)
 		}),
 	}
