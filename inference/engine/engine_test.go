@@ -472,3 +472,23 @@ func TestEnded(t *testing.T) {
 		closeFake(t, e)
 	})
 }
+
+// Ended may read the log-probabilities of the prompt while later responses run parts of the prompt again.
+func TestEndedReadsPromptLogprobs(t *testing.T) {
+	t.Parallel()
+	e, _ := startFake(t, Config{MaxRunning: 1, PrefillRows: 5})
+	req := request(30, 4, 8)
+	req.PromptLogprobs = true
+	want := references(1, req, 256, letters{})
+	ended := 0
+	req.Ended = func(index int, c inference.Completion) {
+		require.Equal(t, want[index], c)
+		ended++
+	}
+	got, err := e.Generate(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.LessOrEqual(t, ended, 3)
+	require.Positive(t, e.Stats().ReplayRows, "parts of the prompt ran again")
+	closeFake(t, e)
+}

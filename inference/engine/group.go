@@ -11,9 +11,9 @@ import (
 )
 
 // group is a request and its responses. Its request does not change. From submit until done is
-// closed, the loop owns all other fields, with two exceptions: the caller may read a response whose
-// index it got from endings, and version and checksum once it got a token from feed or an index from
-// endings.
+// closed, the loop owns all other fields, with two exceptions. Once the caller has got a response's
+// index from endings, it may read the response, promptLogp and promptTop. Once it has got an index or a
+// token from feed, it may read version and checksum. The loop sets all of these only once.
 //
 // A response is pending, running or ended. It starts as pending and becomes pending again if it is
 // preempted.
@@ -29,11 +29,12 @@ type group struct {
 	left    int         // number of responses that have not ended
 	started bool        // the prompt has run once, so version and checksum are set
 
-	cache  []int32 // pages with keys and values of the prompt's first filled positions; filled may be in the last
+	cache  []int32 // pages with keys and values of the prompt's first filled positions; the last may be partly filled
 	filled int     // number of prompt positions in cache; 0 before the prompt has run and after dropCache
 
 	promptLogp []float32                  // one per prompt token; nil unless requested
 	promptTop  [][]inference.TokenLogprob // one per prompt token; nil unless requested
+	scored     int                        // number of prompt tokens whose log-probabilities are set
 	feed       *feed                      // nil unless the caller streams
 	// endings gets the index of each response that ends before the last one, and has room for all.
 	// It is nil without Request.Ended.

@@ -28,9 +28,9 @@ type scorer struct {
 
 // scorePrompt sets the log-probabilities of the prompt tokens that follow the tokens just run, and their
 // alternatives, as far as the request asks for them. Row first of the last prefill is the prompt's first
-// token.
+// token. A prompt that runs again, after its cache was dropped, is not scored again; see group.
 func (c *scorer) scorePrompt(g *group, first int) error {
-	if g.promptLogp == nil {
+	if g.promptLogp == nil || g.scored > 0 {
 		return nil
 	}
 	n := min(g.filled, len(g.req.PromptIDs)-1)
@@ -38,6 +38,7 @@ func (c *scorer) scorePrompt(g *group, first int) error {
 	for i := range rows {
 		rows[i] = int32(first + i)
 	}
+	g.scored = n + 1
 	err := c.score(g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], promptTemperature)
 	if err != nil || g.promptTop == nil {
 		return err
@@ -59,9 +60,10 @@ func (c *scorer) scorePrompt(g *group, first int) error {
 func (c *scorer) scoreNext(s *sequence, ran place) error {
 	g := s.g
 	position := s.cached // of the token after the one that ran
-	if g.promptLogp == nil || position >= len(g.req.PromptIDs) {
+	if g.promptLogp == nil || position < g.scored || position >= len(g.req.PromptIDs) {
 		return nil
 	}
+	g.scored = position + 1
 	rows := []int32{ran.row}
 	token := g.req.PromptIDs[position : position+1]
 	err := c.score(g.promptLogp[position:position+1], rows, token, promptTemperature)
