@@ -1,5 +1,5 @@
-// Package inference is the contract between inference instances and their
-// callers: requests, responses, weight versions and clients.
+// Package inference defines the contract between inference instances and their
+// callers: requests, responses, weights and errors.
 package inference
 
 import (
@@ -26,10 +26,10 @@ type Sampling struct {
 type Request struct {
 	PromptIDs []int32
 	N         int
-	// Seed, with a response's index and position, determines its random draws. Any instance
-	// with the same weights samples the same tokens.
+	// Seed determines the random draws, together with the index of a response and the position of a
+	// token. Any instance with the same weights samples the same tokens.
 	Seed uint64
-	// FirstIndex is the index of the first response, if another request asks for the
+	// FirstIndex is the index of the first response. It is above 0 if other requests ask for the
 	// earlier ones.
 	FirstIndex int
 	Sampling   Sampling

@@ -5,8 +5,8 @@ import "math/bits"
 // Uniform returns the random draw, in [0, 1), for one token. It divides the top 24 bits of the
 // first word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as
 // 1, 2, 3", SC 2011) by 2^24. The key is the seed, low word first, and the counter is
-// (sample, position, 0, 0), where sample is the response's index in its request and position is the
-// token's index in the response.
+// (sample, position, 0, 0), where sample is the response's index, counted from Request.FirstIndex, and
+// position is the token's index in the response.
 func Uniform(seed uint64, sample, position uint32) float32 {
 	out := philox([4]uint32{sample, position}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return float32(out[0]>>8) / (1 << 24)

@@ -56,8 +56,8 @@ type Config struct {
 	// Span, if set, is called for each span of work, on the engine's goroutine.
 	// It must not retain the span's Seeds.
 	Span func(s Span)
-	// Rest, if set, is called with true when the engine runs out of requests and
-	// with false when it has some again, on the engine's goroutine.
+	// Rest, if set, is called with true before the engine waits without requests, and with false when
+	// a request or another order ends the wait, on the engine's goroutine.
 	Rest func(resting bool)
 }
 
