@@ -32,9 +32,9 @@ type bodies struct {
 	long    sync.Mutex      // held while a long text is tokenized
 }
 
-// alone returns an error if a long text of this size may not be tokenized now, because another one
-// is: the tokens and their texts take many times the size of a long text. Otherwise the caller calls
-// done after tokenizing.
+// alone admits a text of this size to the tokenizer. It admits one long text at a time, because a
+// text's tokens take many times its memory, and returns an error for another. After a nil error the
+// caller must call done when it has tokenized the text.
 func (b *bodies) alone(bytes int) (done func(), err error) {
 	if bytes <= longText {
 		return func() {}, nil

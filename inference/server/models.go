@@ -6,7 +6,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference/server/internal/api"
-
 	"github.com/easyrl/easyrl/internal/lossy"
 )
 
@@ -124,8 +123,8 @@ func (m *models) detokenize(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// check refuses a request for the tokenizer of a model that the server does not have. An empty
-// name means the server's model.
+// check returns an error if name is not that of the server's model, or if the model has no tokenizer.
+// An empty name means the server's model.
 func (m *models) check(name string) error {
 	switch {
 	case name != "" && name != m.model.ID:

@@ -25,8 +25,8 @@ type Model struct {
 	// Held returns the version and checksum of the weights. The checksum is empty before
 	// the first weights.
 	Held func() (version int64, checksum string)
-	// Alone returns an error if a text of this size may not be tokenized now, because another long
-	// one is. Otherwise the caller tokenizes the text and then calls done.
+	// Alone returns an error if a text of this size is long and another long one is being tokenized.
+	// Otherwise the caller tokenizes the text and then calls done.
 	Alone func(bytes int) (done func(), err error)
 }
 
