@@ -20,8 +20,7 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 		e.Kind, e.URL = prefix, rest
 	}
 	u, err := url.Parse(e.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
-		u.Fragment != "" {
+	if err != nil || !isAddress(u) {
 		return Endpoint{}, fmt.Errorf("%.200q, expected a URL such as http://127.0.0.1:8000", text)
 	}
 	if e.Kind != "" && !slices.Contains(Names(), e.Kind) {
@@ -30,4 +29,10 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil
+}
+
+// isAddress reports whether u is an HTTP URL with a host and, apart from a path, nothing else.
+func isAddress(u *url.URL) bool {
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" &&
+		u.Fragment == ""
 }

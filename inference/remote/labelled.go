@@ -78,7 +78,7 @@ type labelledCalls struct {
 	push func(ctx context.Context, folder, label string) error
 	// verify returns an error unless the server reports label. After a restart it does not.
 	verify func(ctx context.Context, label string) error
-	// sampler returns a Sampler under the weights of label.
+	// sampler returns a Sampler for responses under the weights of label.
 	sampler func(label string) publish.Sampler
 }
 

@@ -83,8 +83,7 @@ func (c *Config) Validate() error {
 	switch {
 	case err != nil:
 		faults = append(faults, fmt.Errorf("instance: url: %w", err))
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
-		u.Fragment != "":
+	case !isAddress(u):
 		faults = append(faults, fmt.Errorf("instance: url %q, expected http://host:port", u.Redacted()))
 	}
 	if _, ok := kindOf(c.Kind); !ok && c.Kind != "" {

@@ -141,7 +141,8 @@ func (c *Client) Get(ctx context.Context, path string, out any) error {
 	return c.Do(ctx, Call{Method: http.MethodGet, Path: path}, out)
 }
 
-// Post sends in as JSON and decodes the answer into out, which may be nil.
+// Post sends in as JSON and decodes the answer into out, which may be nil. The answer may take any
+// time; see Call.Long.
 func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -163,7 +164,7 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
+	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) }) // ends a pause too
 	defer stop()
 	return Patiently(ctx, func() error { return c.Once(ctx, call, out) })
 }
