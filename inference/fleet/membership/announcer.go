@@ -69,14 +69,10 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 			event.Cause = oneLine(e.Err.Error())
 		}
 		a.notes.Say(kind, "%s", oneLine(e.String()))
-	case e.Err != nil && e.From == e.To:
-		event.Cause = oneLine(e.Err.Error())
-		a.faulty[e.ID] = true
-		a.notes.Say(notice.Warning, "instance %s: still %s: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
 		event.Cause = oneLine(e.Err.Error())
 		a.faulty[e.ID] = true
-		a.notes.Say(notice.Warning, "instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
+		a.notes.Say(notice.Warning, "%s", oneLine(e.String()))
 	case e.To == fleet.Healthy && a.faulty[e.ID]:
 		delete(a.faulty, e.ID)
 		a.notes.Say(notice.Progress, "instance %s: %s again", e.ID, e.To)
