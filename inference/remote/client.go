@@ -117,25 +117,35 @@ func (c *client) Close() error {
 
 // readModel reads the name of the model and its context from GET /v1/models.
 func (c *client) readModel(ctx context.Context) error {
-	var list struct {
-		Data []struct {
-			ID          string `json:"id"`
-			MaxModelLen int    `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if err := c.http.Get(ctx, "/v1/models", &list); err != nil {
+	list, err := c.listModels(ctx)
+	if err != nil {
 		return err
 	}
-	if len(list.Data) == 0 {
+	if len(list) == 0 {
 		return errors.New("GET /v1/models: no models, expected at least 1")
 	}
-	for _, m := range list.Data {
+	for _, m := range list {
 		if c.model == "" || c.model == m.ID {
 			c.model, c.context = m.ID, m.MaxModelLen
 			return nil
 		}
 	}
-	return fmt.Errorf("GET /v1/models: no model %q; the first is %q", c.model, list.Data[0].ID)
+	return fmt.Errorf("GET /v1/models: no model %q; the first is %q", c.model, list[0].ID)
+}
+
+// servedModel is an entry of the answer to GET /v1/models.
+type servedModel struct {
+	ID          string `json:"id"`
+	MaxModelLen int    `json:"max_model_len"`
+}
+
+// listModels returns the server's models, including its adapters.
+func (c *client) listModels(ctx context.Context) ([]servedModel, error) {
+	var list struct {
+		Data []servedModel `json:"data"`
+	}
+	err := c.http.Get(ctx, "/v1/models", &list)
+	return list.Data, err
 }
 
 // limit validates req and returns the maximum number of tokens of a response: req's, or what the

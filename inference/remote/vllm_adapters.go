@@ -49,13 +49,8 @@ func (v *vllm) verifyAdapter(ctx context.Context, label string) error {
 
 // models returns the names of the server's models and adapters.
 func (v *vllm) models(ctx context.Context) (names []string, err error) {
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	err = v.http.Get(ctx, "/v1/models", &list)
-	for _, m := range list.Data {
+	list, err := v.listModels(ctx)
+	for _, m := range list {
 		names = append(names, m.ID)
 	}
 	return names, err

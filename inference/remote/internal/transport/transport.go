@@ -125,7 +125,7 @@ func (c *Client) Closed() bool { return c.ctx.Err() != nil }
 type Call struct {
 	Method, Path string
 	Body         []byte              // JSON; nil for a call without a body or with a Stream
-	Stream       io.Reader           // body of unknown length; nil for other calls
+	Stream       io.Reader           // body that can be read only once; nil for other calls
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
 	Limit        int64               // maximum size of the answer in bytes, at least SmallBody
 	// Long means that the answer may take any time. Instead of limiting it, the client checks the
