@@ -10,7 +10,7 @@ import (
 // feed queues parts of an answer for a client. The backend never waits for the client; the request
 // bounds the size of the queue. Methods may be called concurrently.
 type feed[T any] struct {
-	ready chan struct{}          // has room for one token, which is there when take has something to return
+	ready chan struct{}          // has room for one token, which add and end put there
 	out   []inference.Completion // all responses; may be read once take has returned ended
 
 	mu    sync.Mutex

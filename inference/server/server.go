@@ -137,7 +137,7 @@ func newModel(backend Backend, text Text, b *bodies) *api.Model {
 		Alone: b.alone}
 }
 
-// createHandlers creates the handlers.
+// createHandlers creates the handlers and the state that they share. Serve sets their model.
 func (s *Server) createHandlers() {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
