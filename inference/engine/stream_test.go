@@ -212,7 +212,7 @@ func TestTailReplacesBrokenSequences(t *testing.T) {
 }
 
 // If new tokens change the text of earlier ones, a tail keeps what it emitted and
-// goes on: here a byte that is not UTF-8 breaks those before it.
+// continues. Here a byte that is not UTF-8 breaks those before it.
 func TestTailSurvivesChangedText(t *testing.T) {
 	t.Parallel()
 	list := []string{"a", "b", "\xe4", "\xbd", "\xa0", "\xff"}

@@ -233,8 +233,9 @@ func TestStalledInstanceIsBypassed(t *testing.T) {
 	}
 }
 
-// A fleet that needs every instance it has goes on soon after one has left requests unanswered and
-// recovered, whatever it answered meanwhile. An instance that was only frozen keeps its requests.
+// A fleet that needs all of its instances continues soon after one has lost its requests and
+// recovered, whatever the instance answered meanwhile. An instance that was only frozen keeps its
+// requests.
 func TestNeededInstanceRecovers(t *testing.T) {
 	const token = 50 * time.Millisecond
 	const away = 45 * time.Second

@@ -161,11 +161,10 @@ func (s *Machine) Serving() (instances, capacity int) {
 }
 
 // TargetInFlight returns the number of requests, each for this many responses, that callers
-// should keep in flight so that no instance idles. It counts three things: the requests
-// that the serving instances get, the last of which may exceed the limit; a second request
-// for each of them; and requests for about as many responses again as they sample at once,
-// which wait for instances that join. It grows when answers show that the responses of a
-// request differ in length.
+// should keep in flight so that no instance idles. For each serving instance it counts the
+// requests that fit its limit and one that may exceed it, the second request that hasRoom
+// allows, and requests for as many responses as it samples at once, which wait for instances
+// that join. It grows when answers show that the responses of a request differ in length.
 func (s *Machine) TargetInFlight(responses int) int {
 	p := s.members
 	given := (1 + s.cfg.Ahead) / p.growth.share // outstanding responses per unit of capacity; see hasRoom
