@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// checks collects the faults of a configuration.
+// checks checks a configuration section by section and collects its faults.
 type checks struct {
 	resolved *Resolved
 	faults   []error

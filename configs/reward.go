@@ -13,7 +13,8 @@ import (
 )
 
 // reward checks the section, including its named tables.
-func (c *sections) reward(r *Resolved) {
+func (c *checks) reward() {
+	r := c.resolved
 	var reported []string
 	err := r.Reward.Validate(r.Rollout.MaxTokens)
 	if faults, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
@@ -26,13 +27,13 @@ func (c *sections) reward(r *Resolved) {
 			}
 		}
 	}
-	c.idle(r, reported)
+	c.idle(reported)
 	c.checkHidden("reward.")
 }
 
 // checkMarks expects that a training reward grades no numbers without a mark.
-func (c *sections) checkMarks(r *Resolved) {
-	for _, path := range r.Reward.Gameable() {
+func (c *checks) checkMarks() {
+	for _, path := range c.resolved.Reward.Gameable() {
 		key := joinKey(append([]string{"reward"}, path...))
 		c.expect(false, key,
 			"is %q, expected \"\" for training: a policy learns to end in numbers. "+
@@ -41,7 +42,7 @@ func (c *sections) checkMarks(r *Resolved) {
 }
 
 // checkHidden expects the keys with a prefix to have their passwords, which WriteFile hides.
-func (c *sections) checkHidden(prefix string) {
+func (c *checks) checkHidden(prefix string) {
 	for _, f := range shapeOf(&c.resolved.Config).fields {
 		if strings.HasPrefix(f.key, prefix) && !c.resolved.unused(f) && secret.Hidden(format(f.value)) {
 			c.expect(false, f.key,
@@ -54,7 +55,8 @@ func (c *sections) checkHidden(prefix string) {
 // idle reports keys that are set, even to the default, although their kind of reward does not use them. It accepts
 // a key from an earlier layer than the kind, since an earlier kind may have used it, and a key that several layers
 // set, since the last one may undo the others. It skips keys in reported, whose faults are already known.
-func (c *sections) idle(r *Resolved, reported []string) {
+func (c *checks) idle(reported []string) {
+	r := c.resolved
 	for _, f := range shapeOf(&r.Config).fields {
 		origin, kind := r.origins[f.key], parent(f.key)+".kind"
 		isSet := origin.layer > 0

@@ -61,10 +61,10 @@ func (r *Resolved) Validate(task Task) error {
 		task = r.Task()
 	}
 	r.complete(task)
-	c := &sections{checks{resolved: r}}
+	c := &checks{resolved: r}
 	if task == ScoreTask {
 		c.length(r.Rollout)
-		c.reward(r)
+		c.reward()
 		return join(c.faults)
 	}
 	if task != ReplayTask && task != EvalTask {
@@ -79,20 +79,20 @@ func (r *Resolved) Validate(task Task) error {
 		c.temperature(r.Rollout.Temperature)
 		c.length(r.Rollout)
 		c.section("loss", r.Loss.Validate())
-		c.correction(r)
+		c.correction()
 	case TrainTask:
 		c.rollout(r.Rollout)
-		c.reward(r)
-		c.checkMarks(r)
-		c.loss(r)
+		c.reward()
+		c.checkMarks()
+		c.loss()
 		c.inference(r.Inference)
 		c.eval(r.Eval)
 	case EvalTask:
 		c.length(r.Rollout)
-		c.reward(r)
+		c.reward()
 		c.inference(r.Inference)
 		c.eval(r.Eval)
-	case SFTTask, AnyTask:
+	case SFTTask:
 		c.oneOf("sft.turns", r.SFT.Turns, LastTurn, AllTurns)
 		c.between("sft.steps", r.SFT.Steps, 1, maxSteps)
 		c.between("sft.batch_size", r.SFT.BatchSize, 1, maxPrompts)
@@ -127,20 +127,19 @@ const (
 	maxWait    = 86_400 // seconds
 )
 
-// sections checks a configuration section by section.
-type sections struct{ checks }
-
 // loss checks the section by itself and against other sections.
-func (c *sections) loss(r *Resolved) {
+func (c *checks) loss() {
+	r := c.resolved
 	l := &r.Loss
 	c.section("loss", l.Validate())
-	c.correction(r)
+	c.correction()
 	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most",
 		l.Keep, r.Rollout.GroupSize)
 }
 
 // correction checks that the trainer computes the log-probabilities that a correction needs.
-func (c *sections) correction(r *Resolved) {
+func (c *checks) correction() {
+	r := c.resolved
 	l := &r.Loss
 	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1,
 		"loss.correction",
@@ -148,7 +147,7 @@ func (c *sections) correction(r *Resolved) {
 		loss.NoCorrection, l.OldPolicy)
 }
 
-func (c *sections) run(run Run, task Task) {
+func (c *checks) run(run Run, task Task) {
 	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name",
 		"is %q, expected a name without slashes", run.Name)
 	c.expect(run.Dir != "", "run.dir", "is empty, expected a folder")
@@ -159,7 +158,7 @@ func (c *sections) run(run Run, task Task) {
 	}
 }
 
-func (c *sections) model(m Model) {
+func (c *checks) model(m Model) {
 	c.expect(m.Path == "" || m.Init.Config == "", "model.path",
 		"is %q and model.init.config is also set, expected one of them", m.Path)
 	c.expect(m.Path != "" || m.Init.Config != "", "model.path",
@@ -170,7 +169,7 @@ func (c *sections) model(m Model) {
 func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
 
 // weights checks data.weights.
-func (c *sections) weights(data Data) {
+func (c *checks) weights(data Data) {
 	const key = "data.weights"
 	if len(data.Weights) == 0 {
 		return
@@ -182,7 +181,7 @@ func (c *sections) weights(data Data) {
 	}
 }
 
-func (c *sections) data(task Task) {
+func (c *checks) data(task Task) {
 	data := c.resolved.Data
 	if task == TrainTask {
 		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
@@ -199,7 +198,7 @@ func (c *sections) data(task Task) {
 	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
 }
 
-func (c *sections) rollout(r Rollout) {
+func (c *checks) rollout(r Rollout) {
 	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, maxPrompts)
 	least := 2 // a single response has advantage 0 within its group
 	if a := c.resolved.Loss.Advantage; a == loss.RewardAdvantage || a == loss.BatchAdvantage {
@@ -220,20 +219,20 @@ func (c *sections) rollout(r Rollout) {
 }
 
 // length checks the keys that limit responses.
-func (c *sections) length(r Rollout) {
+func (c *checks) length(r Rollout) {
 	c.between("rollout.max_tokens", r.MaxTokens, 1, maxTokens)
 	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
 }
 
 // temperature checks the sampling temperature of training.
-func (c *sections) temperature(t float64) {
+func (c *checks) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs different responses to a prompt", t)
 	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t,
 		inference.MinTemperature, inference.MaxTemperature)
 }
 
-func (c *sections) train(t Train) {
+func (c *checks) train(t Train) {
 	c.section("train", t.Config.Validate())
 	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, maxTokens)
 	c.oneOf("train.backend", t.Backend, EasyRL, PyTorch)
@@ -243,7 +242,7 @@ func (c *sections) train(t Train) {
 	c.expect(!t.Swap || t.Backend == EasyRL, "train.swap", "is true, expected false unless train.backend is %q", EasyRL)
 }
 
-func (c *sections) inference(i Inference) {
+func (c *checks) inference(i Inference) {
 	c.oneOf("inference.kind", i.Kind, append([]string{Embedded}, remote.Names()...)...)
 	c.between("inference.threads", i.Threads, 0, maxThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
@@ -277,7 +276,7 @@ func (c *sections) inference(i Inference) {
 }
 
 // machine checks devices, ranks and checkpoints.
-func (c *sections) machine() {
+func (c *checks) machine() {
 	r := c.resolved
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend ||
 		strings.ContainsAny(r.Device.Kind, `/\`),
@@ -291,7 +290,7 @@ func (c *sections) machine() {
 }
 
 // log checks that each program appears once.
-func (c *sections) log(l Log) {
+func (c *checks) log(l Log) {
 	seen := map[string]bool{}
 	for _, to := range l.To {
 		err := sink.Check(to)
@@ -302,7 +301,7 @@ func (c *sections) log(l Log) {
 	}
 }
 
-func (c *sections) eval(e Eval) {
+func (c *checks) eval(e Eval) {
 	c.atLeast("eval.every", e.Every, 0)
 	c.between("eval.k", e.K, 1, inference.MaxResponses)
 	c.atLeast("eval.prompts", e.Prompts, 0)
@@ -316,7 +315,7 @@ func (c *sections) eval(e Eval) {
 		"is %d but data.eval is not set, expected files to evaluate on", e.Every)
 }
 
-func (c *sections) control(control Control, fleetToken string) {
+func (c *checks) control(control Control, fleetToken string) {
 	if control.Listen == "" {
 		return
 	}
