@@ -38,8 +38,8 @@ func join(faults []error) error {
 }
 
 // Load merges files from left to right and then settings of the form
-// section.key=value. It reports the first faults together, each as a *Fault. It does not check
-// values; Validate does.
+// section.key=value. It reports the first faults together: each is a *Fault, or an error of
+// reading a file. It does not check values; Validate does.
 func Load(files, settings []string) (*Resolved, error) {
 	r := &Resolved{Config: Default(), origins: map[string]Origin{}}
 	if faults := r.load(files, settings); len(faults) > 0 {
