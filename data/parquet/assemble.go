@@ -8,10 +8,10 @@ import (
 
 var errLevels = errors.New("columns of one group disagree about which values are present")
 
-// assembler reassembles records from the columns of a row group. Each column stands at its
-// current value; writing a value as JSON advances the columns below it. Definition levels
-// (def) tell which of a value's ancestors are present, and repetition levels (rep) which list
-// the value continues (Melnik et al. 2010, "Dremel").
+// assembler reassembles records from the columns of a row group. Each column has a
+// current value; writing a value as JSON advances the columns below it. A definition level
+// (def) says how many ancestors of a value are present, and a repetition level (rep) which
+// list the value continues (Melnik et al. 2010, "Dremel").
 type assembler struct {
 	file    *File
 	columns []*column // by leaf; nil if not requested
@@ -76,7 +76,7 @@ func (a *assembler) pay() error {
 func (a *assembler) node(n *node) error {
 	switch first := a.columns[n.leaves[0]]; {
 	case n.repetition == repeated:
-		return a.repeated(n, a.element)
+		return a.repeated(n)
 	case n.repetition == optional && first.def < n.def:
 		return a.absent(n, "null")
 	}
@@ -89,7 +89,7 @@ func (a *assembler) present(n *node) error {
 	case n.leaf >= 0:
 		return a.leaf(n)
 	case n.form == list:
-		return a.repeated(n.children[0], a.element)
+		return a.repeated(n.children[0])
 	case n.form == table:
 		return a.table(n.children[0])
 	}
@@ -143,19 +143,19 @@ func (a *assembler) absent(n *node, text string) error {
 }
 
 // repeated writes the elements of a repeated column as an array.
-func (a *assembler) repeated(n *node, element func(*node) error) error {
+func (a *assembler) repeated(n *node) error {
 	if a.columns[n.leaves[0]].def < n.def {
 		return a.absent(n, "[]")
 	}
 	a.out = append(a.out, '[')
-	if err := a.elements(n, element); err != nil {
+	if err := a.elements(n, a.element); err != nil {
 		return err
 	}
 	a.out = append(a.out, ']')
 	return nil
 }
 
-// elements writes the elements of a non-empty list, separated by commas. The list goes on
+// elements writes the elements of a non-empty list, separated by commas. The list continues
 // while the next values have its repetition level.
 func (a *assembler) elements(n *node, element func(*node) error) error {
 	first := a.columns[n.leaves[0]]

@@ -121,7 +121,7 @@ func (c *column) room(buf []byte, n int) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// page reads the next page.
+// page reads the next page. It skips an index.
 func (c *column) page() error {
 	h, err := c.header()
 	if err != nil {
@@ -129,7 +129,8 @@ func (c *column) page() error {
 	}
 	switch h.kind {
 	case pageIndex:
-		return c.skip(h)
+		c.at += int64(h.compressedSize)
+		return nil
 	case pageDictionary:
 		return c.dictionary(h)
 	case pageData:
@@ -178,12 +179,6 @@ func (c *column) header() (pageHeader, error) {
 		}
 		return h, c.file.spend(32) // a charge per page bounds the number of empty pages
 	}
-}
-
-// skip moves past a page without reading it.
-func (c *column) skip(h pageHeader) error {
-	c.at += int64(h.compressedSize)
-	return nil
 }
 
 // body reads a page into c.buf; the first raw bytes are uncompressed.

@@ -1,8 +1,6 @@
 package parquet
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // element is a schema node as listed in the footer, in depth-first order.
 type element struct {
@@ -44,7 +42,7 @@ type footer struct {
 
 const (
 	maxElements = 1 << 16 // maximum number of elements of the schema
-	maxChunks   = 1 << 20 // maximum of column chunks plus row groups
+	maxChunks   = 1 << 20 // maximum number of column chunks and row groups
 )
 
 // The ids of fields below are those of parquet.thrift.

@@ -68,10 +68,7 @@ func (c *thriftReader) uvarint() uint64 {
 }
 
 // varint reads a zigzag-encoded number.
-func (c *thriftReader) varint() int64 {
-	x := c.uvarint()
-	return int64(x>>1) ^ -int64(x&1)
-}
+func (c *thriftReader) varint() int64 { return zigzag(c.uvarint()) }
 
 // i32 reads a number that must fit 32 bits.
 func (c *thriftReader) i32() int32 {
