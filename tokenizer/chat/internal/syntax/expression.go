@@ -2,24 +2,19 @@ package syntax
 
 import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
-// operators parses expressions: operators, filters and tests between operands. It is a
+// expressions parses expressions: operators, filters and tests between operands. It is a
 // recursive-descent parser with a method for each level of precedence, from expression, the
-// lowest, to unary.
-type operators struct {
-	*operands
+// lowest, to unary; primary and postfix parse the operands.
+type expressions struct {
+	*cursor
 	known   Known
+	macros  []*Macro   // enclosing macros
 	soft    int        // number of enclosing ifs, in which an unknown filter is an error only when used
 	unknown []py.Error // errors about unknown filters and tests
 }
 
-func newOperators(tokens []token, known Known) *operators {
-	p := &operators{operands: &operands{cursor: &cursor{tokens: tokens}}, known: known}
-	p.inner = p.expression
-	return p
-}
-
 // expression parses an expression. cond allows an inline if.
-func (p *operators) expression(cond bool) Expr {
+func (p *expressions) expression(cond bool) Expr {
 	defer p.enter()()
 	if !cond {
 		return p.or()
@@ -43,7 +38,7 @@ func (p *operators) expression(cond bool) Expr {
 
 // or parses an expression without an inline if. It and the methods below parse one level of operators each,
 // from those that bind least (or) to those that bind most (**).
-func (p *operators) or() Expr {
+func (p *expressions) or() Expr {
 	x := p.and()
 	for p.skipWord("or") {
 		x = &Logic{Or: true, X: x, Y: p.and()}
@@ -51,7 +46,7 @@ func (p *operators) or() Expr {
 	return x
 }
 
-func (p *operators) and() Expr {
+func (p *expressions) and() Expr {
 	x := p.not()
 	for p.skipWord("and") {
 		x = &Logic{X: x, Y: p.not()}
@@ -59,7 +54,7 @@ func (p *operators) and() Expr {
 	return x
 }
 
-func (p *operators) not() Expr {
+func (p *expressions) not() Expr {
 	if p.skipWord("not") {
 		defer p.enter()()
 		return &Not{X: p.not()}
@@ -68,7 +63,7 @@ func (p *operators) not() Expr {
 }
 
 // compare parses a chain of comparisons, such as a < b <= c, or a single operand.
-func (p *operators) compare() Expr {
+func (p *expressions) compare() Expr {
 	line := p.cur().line
 	x := p.sum()
 	c := &Compare{X: x, Line: line}
@@ -93,7 +88,7 @@ func (p *operators) compare() Expr {
 	}
 }
 
-func (p *operators) sum() Expr {
+func (p *expressions) sum() Expr {
 	x := p.concat()
 	for t := p.cur(); t.is("+") || t.is("-"); t = p.cur() {
 		p.next()
@@ -103,7 +98,7 @@ func (p *operators) sum() Expr {
 }
 
 // concat parses operands between ~, which joins them as text.
-func (p *operators) concat() Expr {
+func (p *expressions) concat() Expr {
 	x := p.product()
 	if !p.cur().is("~") {
 		return x
@@ -115,7 +110,7 @@ func (p *operators) concat() Expr {
 	return c
 }
 
-func (p *operators) product() Expr {
+func (p *expressions) product() Expr {
 	x := p.power()
 	for t := p.cur(); t.is("*") || t.is("/") || t.is("//") || t.is("%"); t = p.cur() {
 		p.next()
@@ -125,7 +120,7 @@ func (p *operators) product() Expr {
 }
 
 // power parses powers. In Jinja ** associates to the left, unlike in Python.
-func (p *operators) power() Expr {
+func (p *expressions) power() Expr {
 	x := p.unary(true)
 	for t := p.cur(); t.is("**"); t = p.cur() {
 		p.next()
@@ -136,7 +131,7 @@ func (p *operators) power() Expr {
 
 // unary parses a signed operand and what follows it. Filters and tests apply to the signed
 // operand: filters is false for the operand after a sign, which leaves them to its caller.
-func (p *operators) unary(filters bool) Expr {
+func (p *expressions) unary(filters bool) Expr {
 	t := p.cur()
 	var x Expr
 	if t.is("-") || t.is("+") {

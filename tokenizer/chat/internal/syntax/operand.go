@@ -2,17 +2,9 @@ package syntax
 
 import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
-// operands parses the operands of operators: literals, names and brackets, and the
-// attributes, subscripts and calls that follow them.
-type operands struct {
-	*cursor
-	inner  func(cond bool) Expr // operators.expression, for expressions in brackets
-	macros []*Macro             // enclosing macros
-}
-
 // primary parses a literal, a name or a bracket. attributes allows the attribute of a
 // namespace as a target.
-func (p *operands) primary(attributes bool) Expr {
+func (p *expressions) primary(attributes bool) Expr {
 	t := p.next()
 	switch t.kind {
 	case kindName:
@@ -41,7 +33,7 @@ func (p *operands) primary(attributes bool) Expr {
 
 // name returns the expression of a name: a constant, a variable, or a target. It records in
 // the enclosing macros which special names they use.
-func (p *operands) name(t token, attributes bool) Expr {
+func (p *expressions) name(t token, attributes bool) Expr {
 	switch t.text {
 	case "true", "True":
 		return &Const{Value: true}
@@ -62,7 +54,7 @@ func (p *operands) name(t token, attributes bool) Expr {
 }
 
 // list parses a list after its opening bracket.
-func (p *operands) list() Expr {
+func (p *expressions) list() Expr {
 	l := &List{}
 	for !p.cur().is("]") {
 		if len(l.Items) > 0 {
@@ -71,14 +63,14 @@ func (p *operands) list() Expr {
 		if p.cur().is("]") {
 			break
 		}
-		l.Items = append(l.Items, p.inner(true))
+		l.Items = append(l.Items, p.expression(true))
 	}
 	p.expect("]")
 	return l
 }
 
 // dict parses a dict after its opening brace.
-func (p *operands) dict() Expr {
+func (p *expressions) dict() Expr {
 	d := &Dict{}
 	for !p.cur().is("}") {
 		if len(d.Keys) > 0 {
@@ -87,16 +79,16 @@ func (p *operands) dict() Expr {
 		if p.cur().is("}") {
 			break
 		}
-		d.Keys = append(d.Keys, p.inner(true))
+		d.Keys = append(d.Keys, p.expression(true))
 		p.expect(":")
-		d.Values = append(d.Values, p.inner(true))
+		d.Values = append(d.Values, p.expression(true))
 	}
 	p.expect("}")
 	return d
 }
 
 // postfix parses the attributes, subscripts and calls after x.
-func (p *operands) postfix(x Expr) Expr {
+func (p *expressions) postfix(x Expr) Expr {
 	for {
 		switch t := p.cur(); t.kind {
 		case ".":
@@ -112,7 +104,7 @@ func (p *operands) postfix(x Expr) Expr {
 }
 
 // attribute parses .name, or .0 for an item.
-func (p *operands) attribute(x Expr) Expr {
+func (p *expressions) attribute(x Expr) Expr {
 	line := p.next().line
 	t := p.next()
 	switch t.kind {
@@ -126,7 +118,7 @@ func (p *operands) attribute(x Expr) Expr {
 }
 
 // subscript parses [key], [start:stop:step] or [a, b], whose key is a tuple.
-func (p *operands) subscript(x Expr) Expr {
+func (p *expressions) subscript(x Expr) Expr {
 	line := p.next().line
 	var keys []Expr
 	for !p.cur().is("]") {
@@ -148,10 +140,10 @@ func (p *operands) subscript(x Expr) Expr {
 }
 
 // key parses a subscript's key or slice.
-func (p *operands) key() Expr {
+func (p *expressions) key() Expr {
 	s := &Slice{}
 	if !p.cur().is(":") {
-		x := p.inner(true)
+		x := p.expression(true)
 		if !p.cur().is(":") {
 			return x
 		}
@@ -160,21 +152,21 @@ func (p *operands) key() Expr {
 	p.expect(":")
 	ends := func() bool { t := p.cur(); return t.is(":") || t.is("]") || t.is(",") }
 	if !ends() {
-		s.Stop = p.inner(true)
+		s.Stop = p.expression(true)
 	}
 	if p.skip(":") && !ends() {
-		s.Step = p.inner(true)
+		s.Step = p.expression(true)
 	}
 	return s
 }
 
-func (p *operands) call(x Expr) Expr {
+func (p *expressions) call(x Expr) Expr {
 	line := p.cur().line
 	return &Call{Func: x, Args: p.args(), Line: line}
 }
 
 // args parses a call's arguments: positional, then named and *args, then **kwargs.
-func (p *operands) args() (a Args) {
+func (p *expressions) args() (a Args) {
 	line := p.expect("(").line
 	check := func(ok bool) {
 		if !ok {
@@ -192,29 +184,104 @@ func (p *operands) args() (a Args) {
 		case t.is("*"):
 			check(a.Star == nil && a.Double == nil)
 			p.next()
-			a.Star = p.inner(true)
+			a.Star = p.expression(true)
 		case t.is("**"):
 			check(a.Double == nil)
 			p.next()
-			a.Double = p.inner(true)
+			a.Double = p.expression(true)
 		case t.is(kindName) && p.look().is("="):
 			check(a.Double == nil)
 			p.next()
 			p.next()
 			a.Names = append(a.Names, t.text)
-			a.Named = append(a.Named, p.inner(true))
+			a.Named = append(a.Named, p.expression(true))
 		default:
 			check(a.Star == nil && a.Double == nil && len(a.Named) == 0)
-			a.Pos = append(a.Pos, p.inner(true))
+			a.Pos = append(a.Pos, p.expression(true))
 		}
 	}
 	p.expect(")")
 	return a
 }
 
+// tupleOptions determines how to parse expressions separated by commas.
+type tupleOptions struct {
+	cond       bool // an inline if is allowed
+	target     bool // the items are targets of an assignment: no operators
+	attributes bool // a target may be an attribute of a namespace
+	parens     bool // the tuple is in parentheses and may be empty
+}
+
+// target parses the target of an assignment. Of o, only attributes applies.
+func (p *expressions) target(o tupleOptions) Expr {
+	o.target = true
+	line := p.cur().line
+	target := p.tuple(o)
+	assignable(target, line)
+	return target
+}
+
+// assignable raises a syntax error if target cannot be assigned.
+func assignable(target Expr, line int) {
+	kind := "const"
+	switch t := target.(type) {
+	case *Name:
+		switch t.Name {
+		case "true", "false", "none", "True", "False", "None":
+			fail(line, "can't assign to 'name'")
+		}
+		return
+	case *Attribute:
+		return
+	case *Tuple:
+		for _, item := range t.Items {
+			assignable(item, line)
+		}
+		return
+	case *List:
+		kind = "list"
+	case *Dict:
+		kind = "dict"
+	}
+	fail(line, "can't assign to '%s'", kind)
+}
+
+// tuple parses expressions separated by commas. One expression without a comma is itself,
+// not a tuple.
+func (p *expressions) tuple(o tupleOptions) Expr {
+	var items []Expr
+	comma := false
+	for {
+		if len(items) > 0 {
+			p.expect(",")
+		}
+		if t := p.cur(); t.is(kindClose) || t.is(kindEnd) || t.is(")") {
+			break
+		}
+		if o.target {
+			items = append(items, p.primary(o.attributes))
+		} else {
+			items = append(items, p.expression(o.cond))
+		}
+		if !p.cur().is(",") {
+			break
+		}
+		comma = true
+	}
+	if !comma {
+		if len(items) == 1 {
+			return items[0]
+		}
+		if !o.parens {
+			fail(p.cur().line, "Expected an expression, got %s", quote(p.cur().describe()))
+		}
+	}
+	return &Tuple{Items: items}
+}
+
 // filter parses a chain of filters of x. At the head of a filter block, x is nil and no bar
 // precedes the first filter.
-func (p *operators) filter(x Expr, head bool) Expr {
+func (p *expressions) filter(x Expr, head bool) Expr {
 	for head || p.cur().is("|") {
 		if !head {
 			p.next()
@@ -231,7 +298,7 @@ func (p *operators) filter(x Expr, head bool) Expr {
 }
 
 // dotted parses the name of a filter or test.
-func (p *operators) dotted() string {
+func (p *expressions) dotted() string {
 	name := p.expect(kindName).text
 	for p.skip(".") {
 		name += "." + p.expect(kindName).text
@@ -240,7 +307,7 @@ func (p *operators) dotted() string {
 }
 
 // test parses a test of x. An argument needs no parentheses: x is divisibleby 3.
-func (p *operators) test(x Expr) Expr {
+func (p *expressions) test(x Expr) Expr {
 	p.next()
 	negated := p.skipWord("not")
 	test := &Test{X: x, Line: p.cur().line, Name: p.dotted()}
@@ -262,7 +329,7 @@ func (p *operators) test(x Expr) Expr {
 }
 
 // check records an unknown filter or test, unless it may never be evaluated.
-func (p *operators) check(what, name string, line int, known func(string) bool) {
+func (p *expressions) check(what, name string, line int, known func(string) bool) {
 	if p.soft == 0 && !known(name) {
 		p.unknown = append(p.unknown, py.Error{Kind: py.KindAssertion,
 			Message: "No " + what + " named " + quote(name) + ".", Line: line})

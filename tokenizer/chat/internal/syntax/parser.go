@@ -15,7 +15,7 @@ type Known struct{ Filter, Test func(name string) bool }
 
 // parser parses statements.
 type parser struct {
-	*operators
+	*expressions
 	loops int      // number of enclosing loops within the current macro or block
 	tags  []string // names of the enclosing tags, innermost last
 }
@@ -27,7 +27,8 @@ func Parse(source string, known Known) (t *Template, err error) {
 	if len(source) > maxSource {
 		fail(0, "template has %d bytes, expected at most %d", len(source), maxSource)
 	}
-	p := &parser{operators: newOperators(lex(lossy.String(source)), known)}
+	tokens := lex(lossy.String(source))
+	p := &parser{expressions: &expressions{cursor: &cursor{tokens: tokens}, known: known}}
 	body := p.body()
 	if len(p.unknown) > 0 {
 		return nil, &p.unknown[0]
