@@ -56,17 +56,6 @@ func (e *executor) listFilter(name string) filterFunc {
 	return nil
 }
 
-// order returns -1, 0 or 1, for sorting. It raises TypeError for types that have no order.
-func (e *executor) order(a, b py.Value) int {
-	switch {
-	case e.Order("<", a, b):
-		return -1
-	case e.Order("<", b, a):
-		return 1
-	}
-	return 0
-}
-
 // sorted sorts values stably by their keys, in place. A reverse sort keeps the order of equal
 // keys too, as in Python.
 func (e *executor) sorted(values []py.Value, key func(py.Value) py.Value, reverse bool) []py.Value {
@@ -80,7 +69,7 @@ func (e *executor) sorted(values []py.Value, key func(py.Value) py.Value, revers
 		if reverse {
 			a, b = b, a
 		}
-		return e.order(a.key, b.key)
+		return e.Compare(a.key, b.key)
 	})
 	for i := range all {
 		values[i] = all[i].value

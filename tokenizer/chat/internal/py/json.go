@@ -229,13 +229,7 @@ func (e *encoder) dict(d *Dict, level int) {
 		slices.SortStableFunc(order, func(i, j int) int {
 			a, _ := d.At(i)
 			b, _ := d.At(j)
-			switch {
-			case e.Order("<", a, b):
-				return -1
-			case e.Order("<", b, a):
-				return 1
-			}
-			return 0
+			return e.Compare(a, b)
 		})
 	}
 	e.write("{")

@@ -289,6 +289,17 @@ func (m *Machine) Order(op string, x, y Value) bool {
 	return fits(cmp.Compare(len(p), len(q)))
 }
 
+// Compare returns -1, 0 or 1, for sorting. It raises TypeError for types that have no order.
+func (m *Machine) Compare(x, y Value) int {
+	switch {
+	case m.Order("<", x, y):
+		return -1
+	case m.Order("<", y, x):
+		return 1
+	}
+	return 0
+}
+
 // Contains returns "item in v".
 func (m *Machine) Contains(v, item Value) bool {
 	if s, ok := Text(v); ok {
