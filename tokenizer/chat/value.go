@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/easyrl/easyrl/internal/lossy"
@@ -78,12 +79,7 @@ func valueOf(m *py.Machine, v any) (py.Value, error) {
 		return m.NewList(items), nil
 	case map[string]any:
 		d := py.NewDict()
-		keys := make([]string, 0, len(v))
-		for key := range v {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		for _, key := range keys {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
 			value, err := valueOf(m, v[key])
 			if err != nil {
 				return nil, err

@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-)
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // filterFunc is a filter: v | name(args).
 type filterFunc func(v py.Value, args py.Args) py.Value

@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-)
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // namespace is Jinja's namespace(): an object whose attributes templates may set, also from
 // within loops.
@@ -17,10 +15,10 @@ func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n
 // Attr returns an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.GetString(name) }
 
-// cycler is Jinja's cycler(): it cycles through its items. There is at least one.
+// cycler is Jinja's cycler(): it cycles through its items.
 type cycler struct {
-	items []py.Value
-	at    int // index of the current item
+	items []py.Value // not empty
+	at    int        // index of the current item
 }
 
 // TypeName returns Python's name of the type.
