@@ -61,7 +61,8 @@ func inMemory(data []byte) mapping {
 	return mapping{data: data, unmap: func() error { return nil }, release: func(int, int) {}}
 }
 
-// A Tensor is one tensor of open WeightFiles.
+// A Tensor describes one tensor of WeightFiles or of a Stream. Float32s and ReadAt fail for a
+// tensor of a Stream.
 type Tensor struct {
 	Name  string
 	DType DType

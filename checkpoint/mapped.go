@@ -114,7 +114,7 @@ func (k *Files) drop() error {
 	return err
 }
 
-// mapped reads a mapped file.
+// mapped reads a mapped file: Read by copying, next in place.
 type mapped struct {
 	data []byte
 	at   int // offset of the next read
@@ -152,7 +152,8 @@ func unchanged(f *os.File, head []byte) error {
 }
 
 // inPlace is Blocks without copies. It reads nothing and returns done false if the data is
-// misaligned, not all F32, or the machine is big-endian.
+// misaligned, not all F32, or the machine is big-endian. The mapping ends with the last tensor:
+// NewStream has checked that the tensors cover its size exactly.
 func (s *Stream) inPlace(m *mapped, size func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (
 	done bool, err error) {
 	needsConversion := func(e entry) bool { return e.dtype != F32 }

@@ -30,7 +30,7 @@ type MemoryFile struct {
 func NewMemory() *MemoryFile { return &MemoryFile{} }
 
 // Path returns the file's path for other processes, or "" if they cannot open it.
-// It changes when Begin is called with a much larger size.
+// Begin sets it, and changes it if the file shrinks or grows a lot.
 func (m *MemoryFile) Path() string { return m.path }
 
 // Bytes returns the content of the file. The next Begin invalidates it.

@@ -20,7 +20,7 @@ func write(t *testing.T, m *MemoryFile, base float32, n int) []byte {
 	return want.Bytes()
 }
 
-// A Memory holds the last content written, longer or shorter than before, for
+// A MemoryFile holds the last content written, longer or shorter than before, for
 // this and other processes.
 func TestMemory(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestReadRewrittenFile(t *testing.T) {
 	}
 }
 
-// So is one whose values must be converted. Unchanged, it reads correctly.
+// A rewritten file is rejected too if its values must be converted. Unchanged, it reads correctly.
 func TestReadConvertedFile(t *testing.T) {
 	t.Parallel()
 	m, files := NewMemory(), Files{}
