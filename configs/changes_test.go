@@ -46,8 +46,8 @@ func TestChanges(t *testing.T) {
 	require.ErrorContains(t, err, RunFile+":1: ")
 }
 
-// A run's folder holds no passwords. A run that needs one says which key to set, and others
-// do not differ by it.
+// A run's folder holds no passwords. A run resumed from that folder names the keys whose passwords
+// are missing, and a hidden password counts as no change.
 func TestPasswordsAreHidden(t *testing.T) {
 	t.Parallel()
 	document := small + "[log]\nto = [\"csv\", \"mlflow=http://me:s3cret@host:5000\"]\n[reward]\nkind = " +

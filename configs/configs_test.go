@@ -188,8 +188,8 @@ func TestFaults(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// What an unknown name probably means: the setting of another program, or a similar key. A
-// name that resembles none gets the keys that there are.
+// The message about an unknown name says what it probably means: the setting of another
+// program, or a similar key. If it resembles none, the message lists the keys.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	const parts = "unknown key "
@@ -270,7 +270,7 @@ func TestMarksFollowTabsAndWideText(t *testing.T) {
 		err.Error())
 }
 
-// "run.toml: the resolved configuration (running it again repeats the run)".
+// A run's run.toml, the resolved configuration, repeats the run.
 func TestWrittenRunRepeatsItself(t *testing.T) {
 	t.Parallel()
 	documents := map[string]string{

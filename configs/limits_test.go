@@ -19,8 +19,7 @@ func repeat(n int, format string) string {
 	return b.String()
 }
 
-// Load reports the first faults and stops, and reads no more than it can in a moment: without
-// limits each row takes minutes.
+// Load reports the first faults and stops. Without its limits, each row would take minutes.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

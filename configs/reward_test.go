@@ -81,7 +81,7 @@ func TestRewardTablesAreWrittenAsTheyAre(t *testing.T) {
 	}
 }
 
-// With sources, the usual kind is no reward for what they do not name.
+// If reward.sources is set, prompts of other sources get no default reward.
 func TestRewardOfOtherSources(t *testing.T) {
 	t.Parallel()
 	for document, want := range map[string]string{
