@@ -19,8 +19,8 @@ func Duplicates(prompts []rollout.Prompt) int {
 	return len(prompts) - len(seen)
 }
 
-// contentKey returns a key that is equal for prompts with the same text and messages, and
-// differs for others of the same kind (plain text or chat).
+// contentKey returns a key that is equal for prompts with the same text and messages. The keys
+// of different plain texts differ, and so do those of different chats.
 func contentKey(p *rollout.Prompt) string {
 	if p.Messages == nil {
 		return p.Text
