@@ -233,7 +233,7 @@ func BenchmarkSpeed(b *testing.B) {
 	}
 }
 
-// Each kind of text decodes to itself, or to its normalised form.
+// Each kind of text decodes to itself, or to its normalized form.
 func TestSpeedTextsRoundTrip(t *testing.T) {
 	t.Parallel()
 	toks, texts := speedTokenizers(t), speedTexts(1<<15)

@@ -229,8 +229,9 @@ func (t *Tokenizer) Special(id int32) string {
 	return ""
 }
 
-// Longest returns a length in bytes. Any longer text surely has more tokens than the given number, unless
-// the normalizer removes almost all of it. So a caller can reject such a text without encoding it.
+// Longest returns a length in bytes above which a text has more than the given number of
+// tokens, unless the normalizer removes almost all of it. So a caller can reject such a text
+// without encoding it.
 func (t *Tokenizer) Longest(tokens int) int { return minLongest + 4*tokens*t.longest }
 
 // minLongest is the minimum of Longest: encoding so few bytes is always cheap enough.

@@ -82,7 +82,7 @@ func each(b []byte, yield func(field) error) error {
 }
 
 // Parse parses a tokenizer.model. It returns an error if the model is not BPE or
-// needs normalisation rules.
+// needs normalization rules.
 func Parse(b []byte) (*Model, error) {
 	m := &Model{Prefix: true, Squeeze: true, BOS: 1, EOS: 2, kind: 1}
 	err := each(b, func(f field) error {

@@ -70,7 +70,7 @@ func (m *Machine) NewList(items []Value) *List {
 	return &List{Items: items}
 }
 
-// Kinds of Error that callers distinguish.
+// Kinds of Error: KindLimit, and the names of frequent exceptions of Jinja and Python.
 const (
 	KindLimit     = "LimitError"
 	KindSyntax    = "TemplateSyntaxError"
