@@ -85,19 +85,19 @@ func OpenFolder(dir string) (*WeightFiles, error) {
 
 // OpenFile opens one safetensors file.
 func OpenFile(path string) (*WeightFiles, error) {
-	f := newFolder()
+	f := newWeightFiles()
 	if err := f.openAll(path); err != nil {
 		return nil, fmt.Errorf("open weights %s: %w", path, err)
 	}
 	return f, nil
 }
 
-func newFolder() *WeightFiles {
+func newWeightFiles() *WeightFiles {
 	return &WeightFiles{tensors: make(map[string]Tensor), metadata: make(map[string]string)}
 }
 
 func openFolder(dir string) (*WeightFiles, error) {
-	f := newFolder()
+	f := newWeightFiles()
 	path := filepath.Join(dir, modelName)
 	if _, err := os.Stat(path); err == nil {
 		if err := f.openAll(path); err != nil {
