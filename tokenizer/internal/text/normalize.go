@@ -33,38 +33,38 @@ func newNormalizer(form norm.Form) *normalizer {
 
 // apply normalizes text. Text that is normal in the Unicode version of package norm is also
 // normal in the older version of tokenizers.
-func (form *normalizer) apply(_ *budget.Budget, text string) string {
-	if form.IsNormalString(text) {
+func (n *normalizer) apply(_ *budget.Budget, text string) string {
+	if n.IsNormalString(text) {
 		return text
 	}
 	from := 0
 	var out strings.Builder
 	out.Grow(len(text))
 	for i, c := range text {
-		if c >= utf8.RuneSelf && form.newer.Has(c) {
+		if c >= utf8.RuneSelf && n.newer.Has(c) {
 			end := i + utf8.RuneLen(c)
-			out.WriteString(form.part(text[from:i]))
+			out.WriteString(n.part(text[from:i]))
 			out.WriteString(text[i:end])
 			from = end
 		}
 	}
-	out.WriteString(form.part(text[from:]))
+	out.WriteString(n.part(text[from:]))
 	return out.String()
 }
 
 // part normalizes text without newer characters. It is Form.String, except that Form.String
 // inserts U+034F into long runs of combining marks (its stream-safe limit), which tokenizers
 // does not.
-func (form *normalizer) part(text string) string {
+func (n *normalizer) part(text string) string {
 	run := 0
 	for i, c := range text {
-		if c < utf8.RuneSelf || form.PropertiesString(text[i:]).BoundaryBefore() {
+		if c < utf8.RuneSelf || n.PropertiesString(text[i:]).BoundaryBefore() {
 			run = 0
 		} else if run++; run >= longRun {
-			return form.long(text)
+			return n.long(text)
 		}
 	}
-	return form.String(text)
+	return n.String(text)
 }
 
 // char is a character and its canonical combining class.
@@ -76,15 +76,15 @@ type char struct {
 // long normalizes runs of any length as Unicode's UAX 15 specifies: it decomposes, orders by
 // combining class, and composes. Bytes that are not UTF-8 stay, and nothing composes across
 // them.
-func (form *normalizer) long(text string) string {
+func (n *normalizer) long(text string) string {
 	out := make([]byte, 0, len(text))
 	var chars []char
 	for from := 0; from < len(text); {
 		var end int
-		chars, end = decompose(chars[:0], form.Form, text, from)
+		chars, end = decompose(chars[:0], n.Form, text, from)
 		order(chars)
-		if form.Form == norm.NFC || form.Form == norm.NFKC {
-			chars = compose(chars, form.pairs())
+		if n.Form == norm.NFC || n.Form == norm.NFKC {
+			chars = compose(chars, n.pairs())
 		}
 		for _, c := range chars {
 			out = utf8.AppendRune(out, c.rune)
