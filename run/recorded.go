@@ -15,15 +15,15 @@ type recordedStep struct {
 	step    int // number of the step that sampled the groups; 0 if unknown
 	prompts int // number of the step's prompts, including those without a group
 	size    int // responses of the largest group
-	longest int // tokens that the policy wrote of the longest response
+	longest int // maximum number of tokens that the policy wrote in a response
 	groups  []rollout.Group
 	stream  chan rollout.Group // set by start
 }
 
-// newRecordedStep returns the step of at least one group. If the groups' indices ascend and are
-// below the step's number of prompts, as in the file of a run, they are kept, and missing indices count as
-// failed groups. Otherwise the groups are numbered from 0. The number of prompts is the one that the first group
-// records, or else known. If both are 0, it is unknown, and indices may go up to 2·len(groups).
+// newRecordedStep returns the step of the groups, which must not be empty. If their indices ascend and are below
+// the step's number of prompts, as in the file of a run, they are kept, and missing indices count as failed groups.
+// Otherwise the groups are numbered from 0. The number of prompts is the one that the first group records, or else
+// known. If both are 0, it is unknown, and indices below 2·len(groups) are kept.
 func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 	s := &recordedStep{step: groups[0].Step, groups: slices.Clone(groups), size: 1}
 	prompts := cmp.Or(groups[0].Prompts, known)

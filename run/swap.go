@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/ranks"
 )
 
 // swapping makes training and sampling take turns with the memory of a device. Training-only state
@@ -18,7 +19,7 @@ type swapping struct {
 	backend.Models
 	swapper   backend.Swapper // the same models as Models
 	instances *instances.Instances
-	out       bool // the instances have at least a part of the device memory
+	out       bool // the instances may have a part of the device memory; takeBack resets it
 }
 
 // newSwapping returns models that swap. m must implement backend.Swapper.
@@ -58,12 +59,8 @@ func (m *swapping) takeBack(ctx context.Context) error {
 	return nil
 }
 
-// End passes how the run ended to models that run in several processes.
-func (m *swapping) End(stopped bool) {
-	if inner, ok := m.Models.(interface{ End(stopped bool) }); ok {
-		inner.End(stopped)
-	}
-}
+// End implements the interface that ranks.EndMesh looks for, which embedding backend.Models hides.
+func (m *swapping) End(stopped bool) { ranks.EndMesh(m.Models, stopped) }
 
 // Publish implements backend.Models.
 func (m *swapping) Publish(ctx context.Context, version int64) (inference.Weights, error) {

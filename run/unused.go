@@ -42,15 +42,14 @@ func unusedKeys(c *configs.Config, task configs.Task) (keys []string) {
 
 // effectRules returns the rules for the keys of a task.
 func effectRules(c *configs.Config, task configs.Task) []effectRule {
+	m := c.Parallel.Mesh()
 	all := []effectRule{
 		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant,
 			fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},
+		{[]string{"parallel.zero"}, m.DP == 1, "parallel.dp is 1"},
+		{[]string{"parallel.reduce", "parallel.sequence"}, m.TP == 1, "parallel.tp is 1"},
+		{[]string{"parallel.token_file"}, m.Size() == 1, "there is one rank"},
 	}
-	m := c.Parallel.Mesh()
-	all = append(all,
-		effectRule{[]string{"parallel.zero"}, m.DP == 1, "parallel.dp is 1"},
-		effectRule{[]string{"parallel.reduce", "parallel.sequence"}, m.TP == 1, "parallel.tp is 1"},
-		effectRule{[]string{"parallel.token_file"}, m.Size() == 1, "there is one rank"})
 	if task != configs.TrainTask {
 		return all
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // findings returns the conclusions of a comparison, a sentence or two each: which run is
-// fastest, how close asynchrony comes to its ceiling, whether the weights are equal, and what to set.
+// fastest, how close asynchrony comes to its ceiling, whether the weights are equal, and what to set. The last one
+// is always the advice, which the page shows on top.
 func (c *comparing) findings() (all []string) {
 	for _, f := range c.found.Failed {
 		all = append(all, fmt.Sprintf("%s failed: %s (%s). The findings cover only the finished runs.", f.Name,

@@ -94,12 +94,15 @@ func (c *comparing) modes(given *configs.Resolved) []string {
 	case c.o.Sweep != "":
 		return []string{given.Run.Mode}
 	}
-	return []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
+	return allModes()
 }
+
+// allModes returns the modes that can be compared.
+func allModes() []string { return []string{configs.Sync, configs.PeriodicAsync, configs.Colocated} }
 
 // check returns an error if the options do not fit each other or the configuration.
 func (c *comparing) check(given *configs.Resolved) error {
-	all := []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
+	all := allModes()
 	var faults []error
 	for i, mode := range c.o.Modes {
 		switch {

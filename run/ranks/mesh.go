@@ -144,7 +144,7 @@ type MeshDeps struct {
 	Whole  bool    // see sharded.Config
 	Canary []int32 // see sharded.Config
 	Shape  *model.Config
-	Each   func(source.Use) error // passes the starting weights on, tensor by tensor
+	Each   func(source.Use) error // calls its argument with each tensor of the starting weights
 	Track  func(name string) trace.Track
 	Peers  Peers
 }
@@ -253,7 +253,7 @@ func meshThreads(cfg *configs.Config, p parallel.Process) int {
 	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.LocalSize)))
 }
 
-// MeshThreads returns the number of threads of a rank that is the only one of this process.
+// MeshThreads returns the number of threads of each rank in this process.
 func MeshThreads(cfg *configs.Config) int {
 	p, _ := Process(cfg) // Follows reports the error
 	return meshThreads(cfg, p)

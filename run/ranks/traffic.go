@@ -43,7 +43,8 @@ type viewed struct {
 	parallel.Viewer
 }
 
-// countBytes returns transports that count, in place of those of ranks 0 and up of this process.
+// countBytes wraps the transports of this process's ranks so that they count. counts has the counters in the same
+// order.
 func countBytes(ends []parallel.Transport) (counting []parallel.Transport, counts []*counted) {
 	for _, end := range ends {
 		c := &counted{Transport: end}
