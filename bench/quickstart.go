@@ -128,8 +128,8 @@ func start(n int) (outcome, error) {
 }
 
 // train runs bin/easyrl train on the given number of cores, without evaluations and
-// checkpoints. It returns the metrics of each step, of which there is at least one, and the
-// resources that the process used.
+// checkpoints. It returns the metrics of each step and the resources that the process used. A run
+// without steps is an error.
 func train(cores int, config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
 	temporary, err := os.MkdirTemp("", "bench-")
 	if err != nil {

@@ -98,7 +98,7 @@ func TestPipesInRunFolders(t *testing.T) {
 		code, _, errs := command(t, "report", run) // some files are not part of a report
 		require.Contains(t, []int{0, exitFailed, exitUsage}, code, "%s: %s", name, errs)
 		if strings.HasPrefix(name, "rollouts/") {
-			continue // the run only writes it, for whoever may read it
+			continue // the run writes it and never reads it
 		}
 		code, errs = train(run, "-set", "run.steps=2", "-resume")
 		require.Contains(t, []int{0, exitFailed, exitUsage}, code, "%s: %s", name, errs)
