@@ -38,7 +38,6 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
 		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), after: npu.NewBatch(dev),
 		steps: newGraphCache[stepKey](dev)}
-	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}
@@ -47,25 +46,30 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 		r.mem.free()
 		return nil, fmt.Errorf("ids of %d rows: %w", maxRows, err)
 	}
-	take := func(n int) npu.Buffer { return r.mem.take(n * maxRows) }
-	x := take(d)
-	r.pass = pass{dev: dev, cfg: c, norm: take(d), inner: take(f)}
-	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
-	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
-	r.last, r.scores = take(d), take(4)
-	r.head.carve(maxRows, c.VocabSize, r.mem.take)
+	r.carve(r.mem.take)
 	return r, nil
 }
 
-// runnerValues returns the number of activation values of a runner for up to rows rows per call,
-// in the order in which NewRunner takes them.
+// carve takes the buffers for maxRows rows per call.
+func (r *Runner) carve(take func(n int) npu.Buffer) {
+	c, rows := r.cfg, r.maxRows
+	d, qd, kd, f := rows*c.HiddenSize, rows*c.Heads*c.HeadDim, rows*c.KVHeads*c.HeadDim, rows*c.FFNSize
+	x := take(d)
+	r.pass = pass{dev: r.dev, cfg: c, norm: take(d), inner: take(f)}
+	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
+	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
+	r.last, r.scores = take(d), take(4*rows)
+	r.head.carve(rows, c.VocabSize, take)
+}
+
+// runnerValues returns the number of activation values of a runner for up to rows rows per call.
 func runnerValues(c *Config, rows int) int {
-	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	total := 0
-	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d, 4} {
-		total += padded(n * rows)
-	}
-	newHead(nil).carve(rows, c.VocabSize, func(n int) npu.Buffer { total += padded(n); return npu.Buffer{} })
+	r := &Runner{cfg: c, maxRows: rows, head: newHead(nil)}
+	r.carve(func(n int) npu.Buffer {
+		total += padded(n)
+		return npu.Buffer{}
+	})
 	return total
 }
 
