@@ -6,8 +6,9 @@ import "github.com/easyrl/easyrl/npu"
 const maxGraphs = 128
 
 // graphCache keeps the graphs of earlier runs of kernels by a key. A key must determine every
-// argument of the kernels, addresses included, because a replay repeats them; the values in memory
-// may differ. The cache owns the graphs. When it is full or memory is short, it frees all of them.
+// argument of the kernels, because a replay repeats them; the values in memory may differ. A key need
+// not change when memory is freed and allocated again: Graph.Replay refuses, and run records the
+// kernels again. The cache owns the graphs. When it is full or memory is short, it frees all of them.
 // A graphCache is not safe for concurrent use.
 type graphCache[K comparable] struct {
 	dev    npu.Device
