@@ -8,6 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/host"
 )
@@ -19,10 +20,8 @@ const (
 	layoutKey   = "easyrl.layout"
 )
 
-const (
-	maxCols     = 1 << 20 // columns of a tensor in SumStream, which holds at least one panel in memory
-	blockValues = 1 << 18 // approximate number of values that SumStream reads at a time
-)
+// maxCols limits the columns of a tensor in SumStream, which holds at least one panel in memory.
+const maxCols = 1 << 20
 
 // SumStream reads a stream of any tensors, row-major or packed, to its end. It
 // returns the checksum of weights loaded from it. It rejects very wide rows and
@@ -57,9 +56,9 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 	var raw []byte
 	err = s.Blocks(func(t checkpoint.Tensor) int {
 		if sh := shape(t); sh.Cols > 0 {
-			return sh.Block(blockValues)
+			return sh.Block(tensor.BlockValues)
 		}
-		return blockValues
+		return tensor.BlockValues
 	}, func(t checkpoint.Tensor, _ int, vals []float32) error {
 		sh := shape(t)
 		if sh.Cols == 0 {

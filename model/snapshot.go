@@ -18,7 +18,7 @@ type Snapshot struct {
 	version int64
 	weights *Weights
 
-	mu   *sync.Mutex // guards read's device and sum
+	mu   *sync.Mutex // guards read's device and sum; held while a file is written
 	read *Weights    // the same values, bound to the device of ReadWith
 	sum  string      // Weights.Sum; empty until computed
 }
@@ -71,7 +71,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	head, err := header(s.weights.Sources(), s.version, map[string]string{checksumKey: sum}, checkpoint.Align)
+	head, err := VersionFile{s.weights.Config, s.version, sum}.header(s.weights.Params)
 	if memory, ok := w.(*checkpoint.MemoryFile); ok && err == nil {
 		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
 	}
