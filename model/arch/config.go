@@ -19,7 +19,7 @@ import (
 
 // Config is the shape of a decoder, as given by a Hugging Face config.json.
 type Config struct {
-	Type         string // "llama", "mistral", "qwen2" or "qwen3"
+	Type         string // "llama", "mistral", "qwen2" or "qwen3"; any model_type from ReadForeign
 	HiddenSize   int
 	FFNSize      int
 	Layers       int

@@ -25,11 +25,12 @@ func (c *Config) Params() tensor.Params {
 	// Projections into the residual stream start smaller (Radford et al. 2019, section 2.3).
 	residualStd := c.InitStd / math.Sqrt(2*float64(w.Layers))
 	d, qd, kd := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	q, k := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim},
-		tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
-	o, f := tensor.Whole{Rows: d, Cols: q.Rows, Col: q.Row}, tensor.Whole{Rows: w.FFNSize, Cols: d, Row: p.FFN.From}
-	down, vocab := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From},
-		tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
+	q := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim}
+	k := tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
+	o := tensor.Whole{Rows: d, Cols: q.Rows, Col: q.Row}
+	f := tensor.Whole{Rows: w.FFNSize, Cols: d, Row: p.FFN.From}
+	down := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From}
+	vocab := tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
 	var ps tensor.Params
 	layer := -1
 	add := func(name string, rows, cols int, std float64, whole tensor.Whole) {
@@ -38,7 +39,8 @@ func (c *Config) Params() tensor.Params {
 	vector := func(name string, whole tensor.Whole, rows int) {
 		add(name, rows, 0, 0, tensor.Whole{Rows: whole.Rows, Row: whole.Row, Share: whole.Share})
 	}
-	copied, summed := tensor.Whole{Rows: d, Share: tensor.Copied}, tensor.Whole{Rows: c.HeadDim, Share: tensor.Summed}
+	copied := tensor.Whole{Rows: d, Share: tensor.Copied}
+	summed := tensor.Whole{Rows: c.HeadDim, Share: tensor.Summed}
 	if p.Sequence {
 		copied.Share = tensor.Summed // each rank has the gradient of its rows
 	}

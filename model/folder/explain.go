@@ -103,9 +103,8 @@ func insteadOfFolder(dir string) string {
 		if adapter.Base != "" {
 			ofBase = " of " + adapter.Base
 		}
-		return strings.TrimSpace(
-			fmt.Sprintf("holds a %s adapter%s, expected a whole model; merge it into its base model with peft's "+
-				"merge_and_unload", adapter.Kind, ofBase))
+		return fmt.Sprintf("holds a %s adapter%s, expected a whole model; merge it into its base model with peft's "+
+			"merge_and_unload", adapter.Kind, ofBase)
 	}
 	for _, snapshot := range []string{"snapshots/*/config.json", "*/snapshots/*/config.json"} {
 		if found, _ := filepath.Glob(filepath.Join(dir, snapshot)); len(found) > 0 {
