@@ -224,9 +224,8 @@ type MatrixKernels interface {
 	UnpackMatrix(dst []float32, m Matrix)
 	// SumPanels sets sums to the 64-bit XXH3 of each panel of each matrix, in order, as
 	// little-endian float32. A panel is a block of MatrixBlock rows in Matrix's host layout,
-	// padded with rows of zeros. A matrix with Cols 0 is a
-	// vector of Rows values, which is one panel. SumPanels waits, and returns what Sync
-	// returns.
+	// padded with rows of zeros. A matrix with Cols 0 is a vector of Rows values, which is one
+	// panel. SumPanels waits, and returns what Sync returns.
 	SumPanels(sums []uint64, matrices []Matrix) error
 
 	// Embed computes y[t] = table[ids[t]]; y [T, Cols].
@@ -299,10 +298,10 @@ type AttentionKernels interface {
 	// may share memory.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
-	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes
-	// to slot slots[t] = page·PageSize + offset; equal slots have equal rows. cacheK and cacheV each have
-	// pages·PageSize·KV·Dim values in the device's own layout, page after page, so
-	// that Copy can copy a page.
+	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes to slot
+	// slots[t] = page·PageSize + offset; rows for the same slot are equal. cacheK and cacheV each
+	// have pages·PageSize·KV·Dim values in the device's own layout, page after page, so that Copy
+	// can copy a page.
 	CacheWrite(cacheK, cacheV, k, v Buffer, slots Ints, h Heads)
 	// AttentionCached computes Attention for one query row per sequence. Row i attends to the
 	// first t.Lens[i] positions of the pages in row t.Rows[i] of the table. The order and the

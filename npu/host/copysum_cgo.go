@@ -45,7 +45,6 @@ func copierOf(isa string) copier {
 			return copyGo(dst, src, run, sums)
 		}
 		return C.easyrl_copy_sum(number, (*C.float)(unsafe.SliceData(dst)), (*C.float)(unsafe.SliceData(src)),
-			C.int64_t(run),
-			C.int64_t(len(sums)), (*C.uint64_t)(unsafe.SliceData(sums))) != 0
+			C.int64_t(run), C.int64_t(len(sums)), (*C.uint64_t)(unsafe.SliceData(sums))) != 0
 	}
 }

@@ -12,17 +12,13 @@ import (
 // panic, even on a device that runs kernels later.
 func testChecks(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
-	for name, call := range wrongCalls(d) {
-		m := newMemory(t, d)
-		require.Panics(t, func() { call(m) }, name)
-		require.NoError(t, d.Sync(), name)
-		m.free()
-	}
-	for name, call := range wrongIndices(d) {
-		m := newMemory(t, d)
-		require.Panics(t, func() { call(m) }, name)
-		require.NoError(t, d.Sync(), name)
-		m.free()
+	for _, calls := range []map[string]func(m *memory){wrongCalls(d), wrongIndices(d)} {
+		for name, call := range calls {
+			m := newMemory(t, d)
+			require.Panics(t, func() { call(m) }, name)
+			require.NoError(t, d.Sync(), name)
+			m.free()
+		}
 	}
 }
 

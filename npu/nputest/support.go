@@ -3,6 +3,7 @@ package nputest
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,13 +19,7 @@ func normal(r *rand.Rand, n int, scale float64) []float32 {
 }
 
 // filled returns n values equal to by.
-func filled(n int, by float32) []float32 {
-	x := make([]float32, n)
-	for i := range x {
-		x[i] = by
-	}
-	return x
-}
+func filled(n int, by float32) []float32 { return slices.Repeat([]float32{by}, n) }
 
 // widen converts x to float64.
 func widen(x []float32) []float64 {

@@ -48,7 +48,6 @@ func (d *Device) CaptureUses(record func()) map[*npu.Allocation]bool {
 
 // OutsideCapture requires that no kernels are being captured.
 func (d *Device) OutsideCapture(what string) {
-
 	if d.capturing {
 		fail("%s in a capture of kernels (device %s)", what, d.Name)
 	}
