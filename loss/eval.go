@@ -36,7 +36,7 @@ type Result struct {
 	Ratio     exactsum.Sum // unweighted sum of policy / old, per token or per response as the kind defines it
 	RatioMax  float64      // maximum, not a sum
 	Clipped   int          // tokens whose gradient the clip removes or whose weight it changes
-	Corrected int          // tokens whose ratio to the instance the correction bounds or masks
+	Corrected int          // tokens whose ratio of recomputed to behaviour the correction bounds or masks
 	Tokens    int
 }
 

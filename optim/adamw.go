@@ -125,8 +125,8 @@ func Norm(squares *big.Int, format npu.FixedPoint) float64 {
 // After the division by a divisor of at least 1, a unit of the sums is at most 2^-43; AdamW's epsilon,
 // 1e-8, is about 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room
 // for the two gradients per leaf of a tied embedding. Where each head of a leaf contributes, the
-// heads share the leaf's limit (npu.FixedPoint.Split). If the sums are divided by
-// less than divisor, units and limit are larger in proportion.
+// heads share the leaf's limit (npu.FixedPoint.Split). If the sums are divided by less than divisor,
+// units and limit are larger in proportion.
 func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent
 	if divisor <= math.Ldexp(1, exponent-1) {
