@@ -27,9 +27,9 @@ func (a Axis) String() string { return [...]string{"dp", "tp", "pp"}[a] }
 // Mesh holds the sizes of the axes. Ranks are ordered as in Megatron-LM: tensor ranks are
 // adjacent because they communicate most, then data ranks, then pipeline ranks.
 type Mesh struct {
-	DP int `toml:"dp"` // replicas of the model
-	TP int `toml:"tp"` // shards of each matrix
-	PP int `toml:"pp"` // pipeline stages
+	DP int // replicas of the model
+	TP int // shards of each matrix
+	PP int // pipeline stages
 }
 
 // Coord is a rank's position on each axis, from 0.

@@ -79,8 +79,7 @@ func faults(t *testing.T, open Open) {
 			return nil
 		}, []int{2}, "rank 2.*: loss is NaN"},
 		{"leave", func(tr parallel.Transport, _ *parallel.Group) error { return tr.Close() }, []int{2}, "rank 2"},
-		{"other operation", func(_ parallel.Transport,
-			g *parallel.Group) error {
+		{"other operation", func(_ parallel.Transport, g *parallel.Group) error {
 			return g.Barrier(context.Background())
 		}, []int{1, 2}, "expected"},
 		{"other length", func(_ parallel.Transport, g *parallel.Group) error {

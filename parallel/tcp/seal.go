@@ -19,6 +19,8 @@ const (
 	maxFrame  = 64 << 10 // bytes of the largest frame, without its tag
 	keySize   = 16       // bytes of an AES-128 key
 	keyFrames = 1 << 20  // frames under one key: at most 64 GiB, which are 2^32 blocks of AES
+
+	readBuffer = 8 << 10 // bytes of conn.in: room for a small message and its header
 )
 
 // seal protects the frames of one direction of a connection with AES-GCM. A sealed frame is encrypted;
@@ -123,11 +125,11 @@ type conn struct {
 	writes    net.Buffers // the same parts; WriteTo consumes it, and a field does not escape to the heap
 }
 
-func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReaderSize(c, 2*smallMessage)} }
+func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReaderSize(c, readBuffer)} }
 
 // deriveKeys derives the keys of both directions from the openings of client and server, a
 // Diffie-Hellman exchange of the public keys in them, and key, which is derived from the token. own is
-// this side's private key. An error means that the other side's public key is not valid.
+// this side's private key. It returns a refusal if the other side's public key is not valid.
 func (c *conn) deriveKeys(key []byte, own *ecdh.PrivateKey, client, server []byte, isClient bool) error {
 	other := client
 	if isClient {

@@ -15,10 +15,8 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-const (
-	headerSize   = 16      // bytes: operation, count and length of a message
-	smallMessage = 4 << 10 // bytes of a message that one read usually gets together with its header
-)
+// headerSize is the number of bytes of a message's header: operation, count and length.
+const headerSize = 16
 
 // route identifies the connection that carries the messages from one rank to another on a channel.
 type route struct {
@@ -30,7 +28,7 @@ type route struct {
 // The call that holds the turn has exclusive use of conn, except for keepalives (see keepalive.go).
 type stream struct {
 	turn      chan struct{} // holds a token while a message is sent or received
-	connected chan struct{} // closed when the receiver may use conn; the sender does not use it
+	connected chan struct{} // receiver only: closed when conn may be used
 	conn      *conn         // nil before the connection; set with World.mu held
 
 	// Only a receiver's stream uses these, for World.checkStreams.

@@ -17,8 +17,8 @@ import (
 // and waits for the verdict. If none comes within Config.Silence, its own finding is the verdict. The
 // verdict ends life, which ends all calls, and each call returns it.
 //
-// mu is never held during a read, a write or a wait. No other lock is held together with those of
-// handshakes and refusals. Each call holds calls for reading, and Close holds it for writing; Close ends
+// mu is never held during a read, a write or a wait, nor together with the locks of handshakes and
+// refusals. Each call holds calls for reading, and Close holds it for writing; Close ends
 // life first, so calls end soon.
 type World struct {
 	cfg        Config
