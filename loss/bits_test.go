@@ -56,7 +56,7 @@ func sensitive(t *testing.T, n int) (groups [][]float64) {
 	return groups
 }
 
-// firstFused returns the first advantage as it is with fused squares.
+// firstFused returns the first advantage, computed with fused squares.
 func firstFused(rewards []float64) float32 {
 	_, mean := centre(rewards)
 	squares := 0.0

@@ -240,8 +240,7 @@ func TestEvalIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// What a program ran on before leaves no trace: those made anew for each call
-// give the same bits.
+// A program that is reused gives the same bits as a new one.
 func TestEvalReusesPrograms(t *testing.T) {
 	t.Parallel()
 	for _, kind := range papers() {

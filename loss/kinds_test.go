@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What holds for every kind that methods lists: the gradient is that of the value,
-// and neither depends on what a response is evaluated beside.
+// For every kind that methods lists, the gradient is that of the value, and neither depends on the
+// other responses of a call.
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {

@@ -41,7 +41,7 @@ func hostParam(name string, decay bool, g ...float32) Param {
 	return Param{Name: name, Update: npu.Update{W: buffer(), G: sums, M: buffer(), V: buffer(), Decay: decay}}
 }
 
-// format is that of the tests' sums.
+// format returns the format of the tests' sums.
 func format() npu.FixedPoint { return npu.FixedPoint{Scale: 1 << 20, Limit: 1 << 60} }
 
 // setSums sets sums in host memory to the gradients of a leaf. It marks them if one is out of
