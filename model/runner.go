@@ -73,9 +73,8 @@ func runnerValues(c *Config, rows int) int {
 	return total
 }
 
-// RunnerBytes returns the memory, in bytes, of a runner for up to rows rows per call, at most
-// logits of which produce logits. It does not include the table of rotary positions and index
-// arrays.
+// RunnerBytes returns the memory, in bytes, of a runner for up to rows rows per call, with logits for
+// at most logits of them. It leaves out the table of rotary positions and the index arrays.
 func RunnerBytes(c *Config, rows, logits int) int64 {
 	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
 }

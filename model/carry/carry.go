@@ -54,8 +54,8 @@ func Chunk(t, ranks int) int { return max(minChunk, (t+4*ranks-1)/(4*ranks)) }
 // start is [t, width] or none. product computes this rank's product for rows [lo, hi) of y,
 // from 0 or, with add, from the values in y.
 //
-// Chunks of rows pass from rank 0 to the last rank, each of which continues their sums. The last
-// rank sends the finished chunks to rank 0, from where they pass along the ranks once more.
+// Chunks of rows pass from rank 0 to the last rank; each rank continues their sums. The last rank
+// sends the finished chunks to rank 0, from where they pass along the ranks once more.
 func (c *Carry) Rows(y, start npu.Buffer, t, width int, product func(lo, hi int, add bool)) {
 	if c.Reduce {
 		c.reduce(y, start, t, product)

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 )
 
-// Each folder or file that is no model folder is named for what it is.
+// Errors say what a path is instead of a model folder.
 func TestOpenExplains(t *testing.T) {
 	for _, test := range []struct {
 		name  string
