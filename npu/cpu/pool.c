@@ -63,7 +63,7 @@ static int has_task(pool *p) {
   return task != CLOSED && (int64_t)task < atomic_load(&p->tasks);
 }
 
-/* The body of a worker thread. A thread is barred while its index is not below the limit. */
+/* The body of a worker thread. A thread is barred while its index is at or above the limit. */
 static void *work(void *arg) {
   struct worker *self = arg;
   pool *p = self->pool;

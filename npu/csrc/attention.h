@@ -164,7 +164,7 @@ SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const floa
     for (int v = 0; v < nv; v++)
       acc[r][v] = r < keys ? att_load(y + r * stride + v * VL, full || v < nv - 1, width) : v_zero();
   int64_t lane = max64(0, hidden);
-  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* no key is hidden from lanes from all on */
+  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* lanes from this one on see all keys */
   p += lane, x += lane * wide;
   for (; lane < all; lane++, p++, x += wide) {
 #pragma GCC unroll 2

@@ -37,8 +37,7 @@ func Use(lib string) Memory {
 	return Memory{Live: int64(v[0]), Peak: int64(v[1]), Packs: int64(v[2])}
 }
 
-// Break makes the packing of a matrix fail: that of the matrix with number pack, counted from 1
-// after a Reset.
+// Break makes the packing of one matrix fail: the pack-th after a Reset, counted from 1.
 func Break(lib string, pack int64) { C.break_pack(symbol(lib, "easyrl_far_break"), C.int64_t(pack)) }
 
 // Reset sets the counters of the library to 0.

@@ -68,25 +68,16 @@ func (m *memory) getInts(b npu.Buffer) []int32 {
 	return x
 }
 
-// words returns the memory of b, 64-bit values, as a buffer of 32-bit words. A device copies such words
-// from and to the host, but no 64-bit values.
-func words(b npu.Buffer) npu.Buffer {
-	if host := b.Int64s(); host != nil {
-		return npu.AddressBuffer(unsafe.Pointer(&host[0]), npu.Int32, 2*len(host))
-	}
-	return npu.DeviceBuffer(b.Addr(), npu.Int32, 2*b.Len(), b.Space())
-}
-
 // putLongs copies 64-bit values to b.
 func (m *memory) putLongs(b npu.Buffer, x []int64) {
-	m.d.UploadInts(words(b), unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)))
+	m.d.UploadInts(b.Words(), unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)))
 }
 
 // getLongs is get for values of type Int64.
 func (m *memory) getLongs(b npu.Buffer) []int64 {
 	m.t.Helper()
 	x := make([]int64, b.Len())
-	m.d.DownloadInts(unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)), words(b))
+	m.d.DownloadInts(unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)), b.Words())
 	require.NoError(m.t, m.d.Sync())
 	return x
 }

@@ -67,8 +67,8 @@ type vocabPart struct {
 
 func (c *vocabCase) run(t *testing.T, d npu.Device) outputs { return c.runCut(t, d, c.vocab) }
 
-// runCut computes the case with the vocabulary cut into parts of width columns, the last of which may be
-// shorter. The output dLogits is transposed, [vocab, n].
+// runCut computes the case with the vocabulary cut into parts of width columns; the last part may be
+// narrower. The output dLogits is transposed, [vocab, n].
 func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 	t.Helper()
 	m := newMemory(t, d)
