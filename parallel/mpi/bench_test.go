@@ -19,10 +19,10 @@ import (
 	"github.com/easyrl/easyrl/parallel/paralleltest"
 )
 
-// Beside loops in C that call the same MPI in the same processes, by turns: AllReduceSum beside
-// MPI_Allreduce, AllGather beside MPI_Allgather, Send beside MPI_Isend and MPI_Irecv. An
-// operation is one of each. "speed" is the median over operations; the others are its range. A
-// fixed number of operations, such as -benchtime 41x, avoids several starts.
+// BenchmarkMPI compares the transport with loops in C that call the same MPI in the same processes, by
+// turns: AllReduceSum with MPI_Allreduce, AllGather with MPI_Allgather, Send with MPI_Isend and
+// MPI_Irecv. An operation is one call of each, and its speed is the quotient of their times. "speed" is
+// the median over operations, "min-speed" and "max-speed" are the range. A fixed number of operations, such as -benchtime 41x, avoids several starts.
 func BenchmarkMPI(b *testing.B) {
 	line := regexp.MustCompile(`took (\d+) (\d+)`)
 	for _, n := range []int{2, 4} {

@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// collect runs the finalizers of what is garbage, of which those of pinned memory panic.
+// collect runs the finalizers of garbage. That of a Pinner whose memory is still pinned panics.
 func collect() {
 	for range 3 {
 		ran := make(chan struct{})

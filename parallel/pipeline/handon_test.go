@@ -8,7 +8,7 @@ import (
 )
 
 // longest returns the time of the slowest path that ends with a rank's chunk. On it each
-// chunk follows that of the rank before, or the rank's chunk before.
+// chunk follows the same chunk of the rank before, or the previous chunk of the same rank.
 func longest(durations [][]float64, send float64, rank, chunk int) float64 {
 	before := 0.0
 	if rank > 0 {

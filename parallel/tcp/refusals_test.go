@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/internal/porttest"
 )
 
-// However many connections are refused, each cause is a line, and the others are summed up.
+// The first refusal of each cause gets a line of its own; a summary counts all others.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -242,7 +242,7 @@ func TestAlteredBytes(t *testing.T) {
 			n -= 2 * message // the last frames may come when all has been received
 		}
 		at, mask := random.Int64N(n), byte(1+random.IntN(255))
-		if i%3 == 0 { // in what is short
+		if i%3 == 0 { // among the first bytes
 			at = random.Int64N(min(n, 1500))
 		}
 		t.Run(fmt.Sprintf("%+v at %d", p, at), func(t *testing.T) {
