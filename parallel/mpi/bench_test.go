@@ -21,8 +21,9 @@ import (
 
 // BenchmarkMPI compares the transport with loops in C that call the same MPI in the same processes, by
 // turns: AllReduceSum with MPI_Allreduce, AllGather with MPI_Allgather, Send with MPI_Isend and
-// MPI_Irecv. An operation is one call of each, and its speed is the quotient of their times. "speed" is
-// the median over operations, "min-speed" and "max-speed" are the range. A fixed number of operations, such as -benchtime 41x, avoids several starts.
+// MPI_Irecv. An operation is one call of each; its speed is the loop's time divided by the transport's.
+// "speed" is the median over operations, "min-speed" and "max-speed" are the range. A fixed number of
+// operations, such as -benchtime 41x, avoids several starts.
 func BenchmarkMPI(b *testing.B) {
 	line := regexp.MustCompile(`took (\d+) (\d+)`)
 	for _, n := range []int{2, 4} {

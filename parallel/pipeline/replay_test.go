@@ -28,7 +28,7 @@ func TestReplaySpans(t *testing.T) {
 	}, Replay(durations, []float64{11, 10}, 0.5))
 }
 
-// Where everything takes no time, what others depend on comes first.
+// Operations that take no time run in the order of their dependencies.
 func TestReplayOrderOfTies(t *testing.T) {
 	t.Parallel()
 	durations, arrivals := same(2, 2, Durations{})

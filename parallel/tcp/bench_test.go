@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/parallel/paralleltest"
 )
 
-// Beside n plain connections over loopback, written and read whole.
+// BenchmarkTCP compares the transport with n plain connections over loopback, written and read whole.
 func BenchmarkTCP(b *testing.B) {
 	paralleltest.Bench(b, open, func(b *testing.B, n, bytes int) func(times int) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
