@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -54,16 +55,16 @@ func (t *table) rewrite(next report.Values) error {
 	path := filepath.Join(t.run.Dir, CSVFile)
 	err := report.Replace(path, func(w io.Writer) error {
 		lines := csv.NewWriter(w)
-		defer lines.Flush()
-		if err := lines.Write(t.columns.Names()); err != nil {
-			return err
-		}
-		return report.EachStep(t.run.metrics(), func(values report.Values) error {
+		columns := t.columns.Names()
+		_ = lines.Write(columns) // lines keeps the error
+		err := report.EachStep(t.run.metrics(), func(values report.Values) error {
 			if next != nil && values["step"] >= next["step"] {
 				return nil
 			}
-			return lines.Write(t.cells(values))
+			return lines.Write(cells(columns, values))
 		})
+		lines.Flush()
+		return cmp.Or(err, lines.Error())
 	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
@@ -76,15 +77,14 @@ func (t *table) rewrite(next report.Values) error {
 }
 
 // cells returns the cells of a step's line. Missing and non-finite values have empty cells.
-func (t *table) cells(values report.Values) (cells []string) {
-	for _, name := range t.columns.Names() {
-		cell := ""
+func cells(columns []string, values report.Values) []string {
+	line := make([]string, len(columns))
+	for i, name := range columns {
 		if x, ok := values[name]; ok && report.Finite(x) {
-			cell = strconv.FormatFloat(x, 'f', -1, 64)
+			line[i] = strconv.FormatFloat(x, 'f', -1, 64)
 		}
-		cells = append(cells, cell)
 	}
-	return cells
+	return line
 }
 
 // Step implements sink.
@@ -95,7 +95,7 @@ func (t *table) Step(values report.Values) error {
 		}
 	}
 	lines := csv.NewWriter(t.file)
-	_ = lines.Write(t.cells(values)) // lines keeps the error
+	_ = lines.Write(cells(t.columns.Names(), values)) // lines keeps the error
 	lines.Flush()
 	if err := lines.Error(); err != nil {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
