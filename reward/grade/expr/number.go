@@ -7,8 +7,8 @@ import (
 
 // Numerals returns the words for the numbers below twenty.
 func Numerals() []string {
-	return strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
-		"fifteen sixteen seventeen eighteen nineteen")
+	return []string{"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+		"twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"}
 }
 
 // notation says how numbers are written at a place in a text.
