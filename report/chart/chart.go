@@ -41,7 +41,7 @@ type Plot struct {
 // band between the extremes.
 func Lines(p Plot) template.HTML {
 	f := &frame{Plot: p}
-	f.Series = nil
+	f.Series = nil // the loop adds those that can be drawn
 	var words []string
 	for _, s := range p.Series {
 		s = finite(s)

@@ -9,7 +9,7 @@ import (
 )
 
 // textureCount is the number of textures for work, each a unique pair of color and pattern. One more
-// texture, with this index, marks waiting.
+// texture, with this index, marks waiting. style.css has a class g for each.
 const textureCount = 24
 
 // patterns returns the paths drawn over a bar's color, in a 6-pixel square.

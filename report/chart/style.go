@@ -14,7 +14,7 @@ import (
 //go:embed style.css
 var rules string
 
-// colours is the number of line colors in rules.
+// colours is the number of line colors in rules: style.css has a variable --c and classes l and m for each.
 const colours = 7
 
 // Style returns a page's style sheet, for light and dark schemes and any width from
