@@ -35,7 +35,7 @@ func (s Setting) String() string {
 // row maps several names to one Setting.
 type row struct {
 	Setting
-	names []string // normalized; a name that ends in * matches any name that starts so
+	names []string // normalized; a name that ends in * matches every name with this beginning
 }
 
 // Lookup returns the meaning of a setting of another program, such as "learning_rate",

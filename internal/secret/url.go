@@ -32,7 +32,7 @@ func encodedSlashes(text string) int {
 	return len(text) - len(rest)
 }
 
-// linkEnd returns the end of a URL of which position i is a part. The URL ends before a space, a quote, or a
+// linkEnd returns the end of the URL that contains position i. The URL ends before a space, a quote, or a
 // separator that the scheme of another URL follows.
 func (s *scanner) linkEnd(i int) int {
 	start := i

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Near returns the known word that word most likely stands for: the first that starts with word, or
+// Near returns the known word that word is most likely meant to be: the first that starts with word, or
 // else the first with the smallest edit distance. It returns false if more than a third of the letters
 // differ in every known word. Letter case, hyphens and underscores do not count.
 func Near(word string, known []string) (string, bool) {

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// sink receives a run's steps. Only the goroutine that opened it calls its methods.
+// sink receives a run's steps. It is not safe for concurrent use.
 type sink interface {
 	// Step takes the values of a step that is already in the run's metrics. Each step
 	// comes once, in order. Step never waits for another machine.

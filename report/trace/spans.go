@@ -45,7 +45,7 @@ type Spans struct {
 	keeping  time.Duration // how long the last Keep took
 }
 
-// trackInfo is what a track was created with.
+// trackInfo identifies a track: one with the same name and kind is the same track.
 type trackInfo struct {
 	name  string
 	lanes bool // its spans may overlap

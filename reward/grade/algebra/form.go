@@ -158,8 +158,8 @@ func Exact(a, b *expr.Node) bool {
 	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// Rounds reports whether b is the constant a, rounded to at least 3 significant digits, or to 2 of which at
-// least one is a decimal place.
+// Rounds reports whether b is the constant a, rounded to at least 3 significant digits, or to 2 if b has
+// decimal places.
 func Rounds(a, b *expr.Node) bool {
 	d := literal(b)
 	if d == nil || d.Figures < 2 || d.Places == 0 && d.Figures < 3 {

@@ -92,7 +92,7 @@ func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
 	return expr.Multiply(n, &expr.Node{Kind: expr.Number, Value: size})
 }
 
-// percentages compares two numbers, of which at least one is a percentage.
+// percentages compares two numbers. At least one of them is a percentage.
 func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
 		return !inW || !c.question.Asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
