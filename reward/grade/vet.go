@@ -290,8 +290,11 @@ func withoutCommands(s string) string {
 // barred reports whether s begins with digits under a bar or another accent: a class of integers,
 // digits of a number, a vector.
 func barred(s string) bool {
-	const accents = `^\\(?:overline|bar|vec|(?:wide)?(?:hat|tilde)|overrightarrow|d?dot|check)\{[0-9]+(?:\}|$)`
-	return strings.HasPrefix(s, `\`) && regexp.MustCompile(accents).MatchString(s)
+	accent, inside, ok := strings.Cut(s, "{")
+	rest := strings.TrimLeft(inside, "0123456789")
+	return ok && len(rest) < len(inside) && (rest == "" || rest[0] == '}') &&
+		words.OneOf(accent, `\overline`, `\bar`, `\vec`, `\hat`, `\widehat`, `\tilde`, `\widetilde`,
+			`\overrightarrow`, `\dot`, `\ddot`, `\check`)
 }
 
 // otherHalf reports whether s is a time in the other half of the day than the only one that the question
