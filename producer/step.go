@@ -59,9 +59,13 @@ func newStep(p *Producer, batch rollout.Batch) *step {
 			only = append(only, i)
 		}
 	}
-	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)),
-		freed:  make(chan struct{}, 1),
-		before: p.counters(), delivery: newDelivery(p.cfg.Gate, only)}
+	return &step{
+		Producer: p, batch: batch, only: only,
+		groups:   make(chan rollout.Group, len(only)),
+		freed:    make(chan struct{}, 1),
+		before:   p.counters(),
+		delivery: newDelivery(p.cfg.Gate, only),
+	}
 }
 
 // Groups implements rollout.Stream.

@@ -27,8 +27,7 @@ type Machine struct {
 // ThisMachine describes the current machine and build.
 func ThisMachine() Machine {
 	m := Machine{CPU: runtime.GOARCH, Cores: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH,
-		Go:     runtime.Version(),
-		Easyrl: "devel", Started: time.Now().UTC().Truncate(time.Second)}
+		Go: runtime.Version(), Easyrl: "devel", Started: time.Now().UTC().Truncate(time.Second)}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		m.Easyrl = info.Main.Version
 	}

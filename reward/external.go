@@ -72,8 +72,7 @@ func (a queued) Score(ctx context.Context, in Input) (Score, error) {
 // newRequest returns the request to score a response.
 func newRequest(id int64, in Input) wire.Request {
 	return wire.Request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer,
-		Source:   in.Prompt.Source,
-		Response: in.Text, Finish: string(in.Finish), Length: in.Length}
+		Source: in.Prompt.Source, Response: in.Text, Finish: string(in.Finish), Length: in.Length}
 }
 
 // outcomeOf returns the outcome of a checked answer. who names the scorer in errors. An error that the scorer

@@ -121,8 +121,7 @@ type history struct {
 func watched(name string) bool {
 	switch name {
 	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean,
-		rewardStd, noSignal,
-		entropy, cutShare, mismatchKL, gradNorm, actorLoss:
+		rewardStd, noSignal, entropy, cutShare, mismatchKL, gradNorm, actorLoss:
 		return true
 	}
 	return strings.HasPrefix(name, "eval/")

@@ -31,9 +31,10 @@ type speed struct {
 // speed returns the means over the last window and a model fitted to them.
 func (h *history) speed(run *Run) (s speed, ok bool) {
 	var wait, publish float64
-	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling,
-		groupTime:   &s.FirstGroup,
-		publishTime: &publish, fleetSize: &s.Servers, idleInstances: &s.IdleInstances} {
+	for name, to := range map[string]*float64{
+		stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling, groupTime: &s.FirstGroup,
+		publishTime: &publish, fleetSize: &s.Servers, idleInstances: &s.IdleInstances,
+	} {
 		if *to, ok = h.lately(name, window); !ok {
 			return s, false
 		}
