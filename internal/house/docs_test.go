@@ -28,8 +28,8 @@ func firstSentences() map[string]string {
 		"optim":     "Package optim updates weights: AdamW, gradient clipping, learning-rate schedules.",
 		"loss": "Package loss turns token log-probabilities and rewards into a scalar and its gradient; " +
 			"it knows no model and no device.",
-		"inference": "Package inference is the contract between inference instances and their callers: " +
-			"requests, responses, weight versions and clients.",
+		"inference": "Package inference defines the contract between inference instances and their callers: " +
+			"requests, responses, weights and errors.",
 		"inference/fleet": "Package fleet dispatches requests to inference instances that join, fail and leave, " +
 			"and publishes each version of the weights to them.",
 		"inference/engine": "Package engine samples from a model with continuous batching and a paged key-value cache.",
