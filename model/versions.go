@@ -18,8 +18,9 @@ type slot struct {
 	held   *Snapshot // version that the memory holds; nil for none
 }
 
-// NewVersions returns room for n versions, or MinVersions if n is less. allocate makes the memory of one, when it is first needed. If first is
-// not nil, it is the memory of the first version, and NewVersions takes ownership of it.
+// NewVersions returns room for n versions, or MinVersions if n is less. allocate makes the memory of one,
+// when it is first needed. If first is not nil, it is the memory of the first version, and NewVersions takes
+// ownership of it.
 func NewVersions(n int, first *Weights, allocate func() (*Weights, error)) *Versions {
 	v := &Versions{allocate: allocate, slots: make([]slot, max(n, MinVersions))}
 	v.slots[0].memory = first

@@ -33,9 +33,9 @@ type Models struct {
 }
 
 // New takes ownership of a session. dir is a folder that this process and the ranks share. versions is the
-// number of published versions to keep (see model.NewVersions). New also takes ownership of w and uses its memory, not its values, for published weights on dev.
-// w and dev are nil if package model does not know the decoder. Then versions are files, which only
-// servers that read weights from files can receive.
+// number of published versions to keep (see model.NewVersions). New also takes ownership of w and uses its
+// memory, not its values, for published weights on dev. w and dev are nil if package model does not know the
+// decoder. Then versions are files, which only servers that read weights from files can receive.
 func New(s *torch.Session, dir string, versions int, dev npu.Device, w *model.Weights) *Models {
 	return &Models{Session: s, dir: dir, files: w == nil,
 		versions: model.NewVersions(versions, w, func() (*model.Weights, error) {
