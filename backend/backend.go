@@ -38,11 +38,12 @@ type Models interface {
 	// if each one so far did. Pass also takes larger ones, but is slower with them.
 	MicroBatchRows() int
 	// Pass computes the outputs of all roles for a micro-batch, calls derive with them and
-	// accumulates the resulting gradients. It may return before derive is called; a later Pass,
+	// accumulates the resulting gradients. sampler is the version that sampled the micro-batch, one of
+	// those kept, or 0 if none did. It may return before derive is called; a later Pass,
 	// Poll or Flush then calls derive on its caller's goroutine. The layout must not change until
 	// the micro-batch is finished, which Flush waits for. An error may come from derive for an
 	// earlier micro-batch.
-	Pass(ctx context.Context, l *attention.Layout, derive Derive) error
+	Pass(ctx context.Context, l *attention.Layout, sampler int64, derive Derive) error
 	// Ready returns a channel that receives a value when Poll has work to do. It is nil if Pass
 	// always calls derive itself.
 	Ready() <-chan struct{}
@@ -64,9 +65,9 @@ type Models interface {
 
 	// Score returns the log-probabilities of a layout's targets under the policy.
 	Score(ctx context.Context, l *attention.Layout) ([]float32, error)
-	// Recompute returns the log-probabilities of a layout's targets under the last published
-	// version, bit for bit as an exact instance records them.
-	Recompute(ctx context.Context, l *attention.Layout) ([]float32, error)
+	// Recompute returns the log-probabilities of a layout's targets under a published version that is
+	// kept, bit for bit as an exact instance records them.
+	Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error)
 
 	// Capture copies the models' part of a checkpoint and returns a function that writes the
 	// copy to an existing folder. Training may continue before and while write runs.

@@ -105,10 +105,10 @@ func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() e
 	number := 0
 	return func() error {
 		number++
-		if _, err := m.Forward(l); err != nil {
+		if _, err := m.Forward(l, 0); err != nil {
 			return err
 		}
-		if err := m.Backward(grad); err != nil {
+		if err := m.Backward(backend.Values{backend.Policy: grad}); err != nil {
 			return err
 		}
 		_, err := m.Step(context.Background(),

@@ -183,7 +183,7 @@ func groupWork(name string, threads int) (func() error, error) {
 		if _, err := m.Publish(context.Background(), version); err != nil {
 			return err
 		}
-		out, err := m.Forward(&l)
+		out, err := m.Forward(&l, version)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func groupWork(name string, threads int) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		if err := m.Backward(got.Grad); err != nil {
+		if err := m.Backward(backend.Values{backend.Policy: got.Grad}); err != nil {
 			return err
 		}
 		_, err = m.Step(context.Background(),

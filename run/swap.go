@@ -71,11 +71,11 @@ func (m *swapping) Publish(ctx context.Context, version int64) (inference.Weight
 }
 
 // Pass implements backend.Models.
-func (m *swapping) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+func (m *swapping) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	if err := m.takeBack(ctx); err != nil {
 		return err
 	}
-	return m.Models.Pass(ctx, l, derive)
+	return m.Models.Pass(ctx, l, sampler, derive)
 }
 
 // Step implements backend.Models.
@@ -95,9 +95,9 @@ func (m *swapping) Score(ctx context.Context, l *attention.Layout) ([]float32, e
 }
 
 // Recompute implements backend.Models.
-func (m *swapping) Recompute(ctx context.Context, l *attention.Layout) ([]float32, error) {
+func (m *swapping) Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error) {
 	if err := m.takeBack(ctx); err != nil {
 		return nil, err
 	}
-	return m.Models.Recompute(ctx, l)
+	return m.Models.Recompute(ctx, l, version)
 }

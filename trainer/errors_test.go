@@ -64,7 +64,7 @@ func continueFrom(tr *Trainer, state State) {
 func TestErrorKeepsFinishedSteps(t *testing.T) {
 	whole := newScript(t)
 	require.NoError(t, whole.trainer(5, nil).Run(t.Context()))
-	want := whole.models.Policy.Checksum()
+	want := whole.models.Policy.Weights.Checksum()
 	for name, spoil := range map[string]func(s *script, tr *Trainer){
 		"sampling": func(s *script, tr *Trainer) { s.breaks(tr, 4, 2) },
 		"publishing": func(_ *script, tr *Trainer) {
@@ -88,7 +88,7 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 			again := s.trainer(5, nil)
 			s.resumed(again, 3)
 			require.NoError(t, again.Run(t.Context()))
-			require.Equal(t, want, own(again.Models).Policy.Checksum())
+			require.Equal(t, want, own(again.Models).Policy.Weights.Checksum())
 		})
 	}
 }

@@ -56,7 +56,7 @@ func TestNonFiniteWeightsAreNotSaved(t *testing.T) {
 	resumed := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	_, err = Resume(t.Context(), filepath.Join(CheckpointRoot(s.dir), "step-000002"), resumed)
 	require.NoError(t, err)
-	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
+	require.Equal(t, s.hashes[2], resumed.Policy.Weights.Checksum())
 }
 
 // spoil puts a value out of range into the gradient of each step from first on, before anything
@@ -65,7 +65,7 @@ func spoil(tr *Trainer, first int64, value float64) {
 	publish := sampled(tr).Publish
 	sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 		if w.Version() >= first {
-			own(tr.Models).Gradients.Params[0].Mark.Int64s()[0] = int64(math.Float32bits(float32(value)))
+			own(tr.Models).Policy.Gradients.Params[0].Mark.Int64s()[0] = int64(math.Float32bits(float32(value)))
 		}
 		return publish(ctx, w)
 	}
@@ -473,7 +473,7 @@ func TestRewardsThatOverflow(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "step 2: "+row.want)
 			require.Equal(t, 1, tr.Step())
-			require.Equal(t, s.hashes[1], own(tr.Models).Policy.Checksum(), "the weights of step 1")
+			require.Equal(t, s.hashes[1], own(tr.Models).Policy.Weights.Checksum(), "the weights of step 1")
 		})
 	}
 }

@@ -154,7 +154,7 @@ func withGradient(c *loss.Config, rewards, advantages []float64) []int {
 // micro-batch.
 func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
-		current := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
+		current := part{id: g.Prompt.ID, group: g, sampler: g.Version, flow: g.Seed, prompt: g.Prompt.IDs}
 		rows := len(current.prompt)
 		limit := cmp.Or(r.t.Models.LeafRows(len(current.prompt)), r.t.microBatchRows())
 		for _, i := range indices {

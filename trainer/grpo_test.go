@@ -214,10 +214,10 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 					loss.PreviousStep
 				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.1, 0.25
 				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.8})
-				nudge(m.Policy, 5)
+				nudge(m.Policy.Weights, 5)
 				first, err := m.Publish(t.Context(), 1)
 				require.NoError(t, err)
-				nudge(m.Policy, 6)
+				nudge(m.Policy.Weights, 6)
 				_, err = m.Publish(t.Context(), 2)
 				require.NoError(t, err)
 				previous := decoder(first.(*model.Snapshot).Weights())
@@ -231,7 +231,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				r.setScale(b)
 
 				const temperature = float64(float32(0.8))
-				policy, old, ref := decoder(m.Policy), remembered(previous, temperature),
+				policy, old, ref := decoder(m.Policy.Weights), remembered(previous, temperature),
 					remembered(decoder(m.Reference), temperature)
 				want := func() float64 {
 					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
@@ -256,6 +256,10 @@ func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollo
 	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{},
 		Deps{Models: m, Warn: t.Logf}, r)
 	require.NoError(t, err)
+	if m.Version(1) == nil { // it samples the groups
+		_, err = m.Publish(t.Context(), 1)
+		require.NoError(t, err)
+	}
 	return sampled(tr)
 }
 
@@ -264,7 +268,7 @@ func format() npu.FixedPoint { return optim.FixedPoint(16*1000, 100) }
 
 // gradient returns the gradient of the policy's parameter i, row-major.
 func gradient(m *trimodel.Models, i int) []float64 {
-	p := &m.Policy.Params[i]
+	p := &m.Policy.Weights.Params[i]
 	out := make([]float64, p.Rows*max(p.Cols, 1))
 	for j := range out {
 		at := j
@@ -272,7 +276,7 @@ func gradient(m *trimodel.Models, i int) []float64 {
 			row, col := j/p.Cols, j%p.Cols
 			at = (row/npu.MatrixBlock*p.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
 		}
-		out[j] = float64(m.Gradients.Params[i].Int64s()[at]) / float64(format().Scale)
+		out[j] = float64(m.Policy.Gradients.Params[i].Int64s()[at]) / float64(format().Scale)
 	}
 	return out
 }
@@ -282,8 +286,8 @@ func gradient(m *trimodel.Models, i int) []float64 {
 func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decoder, scale float64, f func() float64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(31, 32))
-	for i := range m.Policy.Params {
-		name := m.Policy.Params[i].Name
+	for i := range m.Policy.Weights.Params {
+		name := m.Policy.Weights.Params[i].Name
 		vals := policy.Tensor[name]
 		grad := gradient(m, i)
 		for range 2 {

@@ -18,7 +18,7 @@ func TestMicroBatchBudgetKeepsBits(t *testing.T) {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
 		require.NoError(t, r.train(t.Context(), &step{number: 1}, &miniBatch{}, tinyGroups(4, 3)))
-		for _, p := range m.Gradients.Params {
+		for _, p := range m.Policy.Gradients.Params {
 			all = append(append(all, p.Int64s()...), p.Mark.Int64s()...)
 		}
 		return all

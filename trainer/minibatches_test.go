@@ -88,7 +88,7 @@ func (s *byToken) add(c *loss.Config, maxTokens int, groups []rollout.Group, pol
 // norm returns the norm of the accumulated gradient.
 func norm(m *trimodel.Models, scale float64) float64 {
 	squares := 0.0
-	for i := range m.Policy.Params {
+	for i := range m.Policy.Weights.Params {
 		for _, g := range gradient(m, i) {
 			squares += g * scale * g * scale
 		}
@@ -121,7 +121,7 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				cfg.Loss.Aggregation, cfg.Loss.Beta, cfg.Loss.Keep = c.aggregation, c.beta, c.keep
 				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.02, 0.03
 				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.Behaviour, Reference: c.beta > 0, Temperature: 1})
-				nudge(m.Policy, 5)
+				nudge(m.Policy.Weights, 5)
 				_, err := m.Publish(t.Context(), 1)
 				require.NoError(t, err)
 				run := Config{MicroBatchTokens: 40, MiniBatches: updates, PromptsPerStep: 5, Steps: 9,
@@ -131,7 +131,7 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				tr.schedule.Peak = 1e-2
 				r, s := sampled(tr), &step{number: 1}
 				groups := tinyGroups(5, 4)
-				old, start := decoder(m.Policy), decoder(m.Policy)
+				old, start := decoder(m.Policy.Weights), decoder(m.Policy.Weights)
 				if c.beta > 0 {
 					start = decoder(m.Reference)
 				}
@@ -141,7 +141,7 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 					first, end := tr.miniBatchRange(mini)
 					b, err := r.accumulate(t.Context(), s, first, end)
 					require.NoError(t, err)
-					want.add(&cfg.Loss, cfg.MaxTokens, groups[first:end], decoder(m.Policy), old, start)
+					want.add(&cfg.Loss, cfg.MaxTokens, groups[first:end], decoder(m.Policy.Weights), old, start)
 					want.norms += norm(m, b.scale)
 					require.NoError(t, tr.update(t.Context(), s, b))
 				}

@@ -200,7 +200,7 @@ func TestStopMidStep(t *testing.T) {
 	state, err := Resume(t.Context(), dir, resumed)
 	require.NoError(t, err)
 	require.Equal(t, 4, state.Position)
-	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
+	require.Equal(t, s.hashes[1], resumed.Policy.Weights.Checksum())
 }
 
 // stepped calls after following each update.

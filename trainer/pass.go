@@ -52,6 +52,7 @@ type part struct {
 	id        string         // the prompt's ID, for errors; may be empty
 	group     *rollout.Group // nil for a demonstration
 	flow      uint64         // identifies the group in the trace; 0 for a demonstration
+	sampler   int64          // version that sampled the responses; 0 for a demonstration
 	prompt    []int32
 	responses []sequence
 }
@@ -78,6 +79,7 @@ type micro struct {
 	weight    []float32
 	behaviour []float32
 	lengths   []int               // number of trained tokens of each response
+	sampler   int64               // version that sampled all responses, because a step trains one batch
 	responses []*rollout.Response // recorded responses; empty for demonstrations
 	groups    []*rollout.Group    // groups[i] is the group of responses[i]
 	flows     []uint64            // identify the groups in the trace
@@ -116,6 +118,7 @@ func (m *micro) addPart(p *part) {
 		m.firstID = p.id
 	}
 	m.lastID = p.id
+	m.sampler = p.sampler
 }
 
 // wrap adds the IDs of the micro-batch's first and last prompts to an error.
@@ -176,7 +179,7 @@ func (t *Trainer) pass(ctx context.Context, s *step, b *miniBatch, m *micro, der
 	b.rows += m.rows()
 	b.metrics.Sum("tokens/computed", float64(m.rows()))
 	s.flops += t.Models.FLOPs(&m.layout)
-	return t.Models.Pass(ctx, &m.layout, func(out backend.Outputs) (backend.Values, error) {
+	return t.Models.Pass(ctx, &m.layout, m.sampler, func(out backend.Outputs) (backend.Values, error) {
 		gradients, err := derive(out)
 		if err != nil {
 			return nil, m.wrap(err)

@@ -192,8 +192,8 @@ func (k task) train(t *testing.T, s schedule) (out result) {
 		require.NoError(t, err)
 		require.NoError(t, loop.Run(t.Context()))
 		require.NoError(t, metrics.Close())
-		out = result{weights: models.Policy.Checksum(), first: models.First.Checksum(),
-			second: models.Second.Checksum()}
+		out = result{weights: models.Policy.Weights.Checksum(), first: models.Policy.First.Checksum(),
+			second: models.Policy.Second.Checksum()}
 		out.metrics, err = report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 		require.NoError(t, err)
 	})

@@ -66,7 +66,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 			require.ErrorIs(t, err, ErrStopped)
 			return ""
 		}
-		return models.Policy.Checksum()
+		return models.Policy.Weights.Checksum()
 	}
 	lines := func(dir string) (out []report.Values) {
 		steps, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
@@ -116,14 +116,14 @@ func TestHeldOutLoss(t *testing.T) {
 	for _, e := range set {
 		l.AddResponse(l.Add(-1, e.Prompt, false), e.Spans.IDs())
 	}
-	lp, err := models.Forward(&l)
+	lp, err := models.Forward(&l, 0)
 	require.NoError(t, err)
 	require.Len(t, lp.Values[backend.Policy], 6)
 	want := 0.0
 	for _, v := range lp.Values[backend.Policy] {
 		want -= float64(v) / 6
 	}
-	before := models.Policy.Checksum()
+	before := models.Policy.Weights.Checksum()
 	for _, most := range []int{1, 5, 100} {
 		tr, err := NewSFT(Config{MicroBatchTokens: most, Optim: optim.Default()}, State{}, Deps{Models: models},
 			Demonstrations{HeldOut: []HeldOut{{"x", set}}})
@@ -135,7 +135,7 @@ func TestHeldOutLoss(t *testing.T) {
 		require.Less(t, math.Abs(values["eval/x/loss"]-math.Log(float64(tinyShape().VocabSize))), 1.0,
 			"random weights know nothing")
 	}
-	require.Equal(t, before, models.Policy.Checksum())
+	require.Equal(t, before, models.Policy.Weights.Checksum())
 }
 
 // breaking is a source that fails in a step.
@@ -181,7 +181,7 @@ func TestSFTFaults(t *testing.T) {
 		var tr *Trainer
 		tr = sft(t, 1e-3, func(i int) Demonstration {
 			if i == 4*3 { // the first of step 4
-				own(tr.Models).Gradients.Params[0].Mark.Int64s()[0] = int64(math.Float32bits(1e9))
+				own(tr.Models).Policy.Gradients.Params[0].Mark.Int64s()[0] = int64(math.Float32bits(1e9))
 			}
 			return example(i)
 		})
@@ -217,7 +217,7 @@ func TestSFTFaults(t *testing.T) {
 		state, err := Resume(t.Context(), filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"), resumed)
 		require.NoError(t, err)
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
-		require.Equal(t, own(tr.Models).Policy.Checksum(), resumed.Policy.Checksum())
+		require.Equal(t, own(tr.Models).Policy.Weights.Checksum(), resumed.Policy.Weights.Checksum())
 	})
 }
 
@@ -229,9 +229,9 @@ type wide struct {
 
 func (w *wide) Lanes() int { return w.lanes }
 
-func (w *wide) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+func (w *wide) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	w.passes++
-	return w.Models.Pass(ctx, l, derive)
+	return w.Models.Pass(ctx, l, sampler, derive)
 }
 
 // A batch of demonstrations occupies all lanes of the models, in the same bits.
@@ -251,7 +251,7 @@ func TestSFTOccupiesLanes(t *testing.T) {
 			}})
 		require.NoError(t, err)
 		require.NoError(t, tr.Run(t.Context()))
-		return models.passes, models.Policy.Checksum()
+		return models.passes, models.Policy.Weights.Checksum()
 	}
 	passes, want := run(1)
 	require.Equal(t, 1, passes)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
@@ -16,99 +17,84 @@ import (
 const (
 	weightsFile   = "model.safetensors"
 	optimizerFile = "trainer/optimizer.safetensors"
-	sampledFile   = "trainer/sampled.safetensors" // Set.Sampled, if the old policy is "previous-step"
+	sampledFile   = "trainer/sampled.safetensors"
 )
 
-// Prefixes of the names of the moments' tensors.
-const (
-	firstPrefix  = "first."
-	secondPrefix = "second."
-)
-
-// Part is one of the sets of tensors in a checkpoint.
-type Part uint8
-
-// The parts of a checkpoint.
-const (
-	PolicyPart  Part = iota
-	FirstPart        // AdamW's first moment
-	SecondPart       // AdamW's second moment
-	SampledPart      // the weights that sampled the checkpoint's last step
-)
-
-// Stored says where a checkpoint stores a part: in all tensors of a file whose names begin with Prefix.
+// Stored says where a checkpoint stores tensors: in all tensors of a file whose names begin with Prefix.
 type Stored struct {
-	Part   Part
+	Tensors
 	File   string // path relative to the checkpoint's folder
 	Prefix string // may be empty
 }
 
-// Places returns where the checkpoint in a folder stores its parts. The result has SampledPart only if the
-// checkpoint has it (see HasSampled).
-func Places(dir string) []Stored {
-	all := []Stored{
-		{PolicyPart, weightsFile, ""},
-		{FirstPart, optimizerFile, firstPrefix},
-		{SecondPart, optimizerFile, secondPrefix},
+// stored returns all tensors that a checkpoint may have. The old policy is in those of runs with
+// loss.PreviousStep.
+func stored() []Stored {
+	return []Stored{
+		{Tensors{backend.Policy, Weights}, weightsFile, ""},
+		{Tensors{backend.Policy, FirstMoment}, optimizerFile, "first."},
+		{Tensors{backend.Policy, SecondMoment}, optimizerFile, "second."},
+		{Tensors{backend.OldPolicy, Weights}, sampledFile, ""},
 	}
-	if HasSampled(dir) {
-		all = append(all, Stored{SampledPart, sampledFile, ""})
-	}
-	return all
 }
 
-// HasSampled reports whether the checkpoint in a folder has SampledPart, which a run with the old policy
-// "previous-step" writes.
+// Stored returns the tensors that a checkpoint of these models has.
+func (c *Config) Stored() []Stored {
+	return slices.DeleteFunc(stored(), func(s Stored) bool {
+		return s.Role == backend.OldPolicy && c.OldPolicy != loss.PreviousStep
+	})
+}
+
+// StoredIn returns the tensors that the checkpoint in a folder has.
+func StoredIn(dir string) []Stored {
+	return slices.DeleteFunc(stored(), func(s Stored) bool { return s.Role == backend.OldPolicy && !HasSampled(dir) })
+}
+
+// HasSampled reports whether the checkpoint in a folder has the weights that sampled its last step, which a run
+// with the old policy "previous-step" writes.
 func HasSampled(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, sampledFile))
 	return err == nil
 }
 
-// Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host
-// memory. It returns a function that writes the copies to a folder. That function may run while training
-// continues.
+// Capture copies what a checkpoint stores to host memory. It returns a function that writes the copies to a
+// folder. That function may run while training continues.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
-	var c Checkpoint
-	if c.Policy, err = hostCopy(m.Policy); err != nil {
-		return nil, err
-	}
-	if c.First, err = hostCopy(m.First); err != nil {
-		return nil, err
-	}
-	if c.Second, err = hostCopy(m.Second); err != nil {
-		return nil, err
-	}
-	if m.cfg.OldPolicy == loss.PreviousStep {
-		if c.Sampled, err = hostCopy(m.Sampled()); err != nil {
+	copies := map[Tensors][]checkpoint.Source{}
+	for _, s := range m.cfg.Stored() {
+		if copies[s.Tensors], err = hostCopy(m.Tensors(s.Tensors)); err != nil {
 			return nil, err
 		}
 	}
-	return c.Write, nil
+	return func(dir string) error {
+		return m.cfg.WriteCheckpoint(dir, func(name Tensors) []checkpoint.Source { return copies[name] })
+	}, nil
 }
 
-// Checkpoint holds the values of a checkpoint's models, tensor by tensor.
-type Checkpoint struct {
-	Policy, First, Second []checkpoint.Source
-	Sampled               []checkpoint.Source // empty unless the old policy is "previous-step"
-}
-
-// Write writes the files of a checkpoint to a folder, which it makes if needed.
-func (c *Checkpoint) Write(dir string) error {
+// WriteCheckpoint writes the files of a checkpoint to a folder, which it makes if needed. sources returns the
+// values of tensors.
+func (c *Config) WriteCheckpoint(dir string, sources func(Tensors) []checkpoint.Source) error {
 	if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
 		return err
 	}
-	metadata := map[string]string{"format": "pt"} // Hugging Face's loaders expect it
-	if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), c.Policy, metadata); err != nil {
-		return err
+	var files []string // in the order of Stored
+	content := map[string][]checkpoint.Source{}
+	for _, s := range c.Stored() {
+		if !slices.Contains(files, s.File) {
+			files = append(files, s.File)
+		}
+		content[s.File] = append(content[s.File], prefixed(s.Prefix, sources(s.Tensors))...)
 	}
-	moments := append(prefixed(firstPrefix, c.First), prefixed(secondPrefix, c.Second)...)
-	if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil {
-		return err
+	for _, file := range files {
+		var metadata map[string]string
+		if file == weightsFile {
+			metadata = map[string]string{"format": "pt"} // Hugging Face's loaders expect it
+		}
+		if err := checkpoint.WriteFile(filepath.Join(dir, file), content[file], metadata); err != nil {
+			return err
+		}
 	}
-	if len(c.Sampled) == 0 {
-		return nil
-	}
-	return checkpoint.WriteFile(filepath.Join(dir, sampledFile), c.Sampled, nil)
+	return nil
 }
 
 // prefixed returns sources with a prefix before their names.
@@ -136,22 +122,13 @@ func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 // Restore loads a checkpoint that Capture's function wrote after the given number of steps. It ignores the
 // number of updates, which each Step gets with its update.
 func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
-	for _, stored := range Places(dir) {
-		var w *model.Weights
-		switch stored.Part {
-		case PolicyPart:
-			w = m.Policy
-		case FirstPart:
-			w = m.First
-		case SecondPart:
-			w = m.Second
-		case SampledPart:
+	for _, s := range StoredIn(dir) {
+		if s.Role == backend.OldPolicy {
 			if err := m.HoldSampled(steps); err != nil {
 				return err
 			}
-			w = m.Held()
 		}
-		if err := load(w, filepath.Join(dir, stored.File), stored.Prefix); err != nil {
+		if err := load(m.Tensors(s.Tensors), filepath.Join(dir, s.File), s.Prefix); err != nil {
 			return err
 		}
 	}

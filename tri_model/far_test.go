@@ -45,7 +45,7 @@ func measured(t *testing.T, m *Models, library string, l *attention.Layout) (c f
 		return c, err
 	}
 	far.Reset(library)
-	err = m.Pass(t.Context(), l, ones)
+	err = m.Pass(t.Context(), l, latest(m), ones)
 	c = far.Read(library)
 	switch limit := int64(64*l.Rows() + 16*len(l.Targets)); {
 	case err != nil:
@@ -92,7 +92,7 @@ func TestWaitsAndTransfers(t *testing.T) {
 					if i > 0 && number > 0 { // in the first step, activations grow
 						require.Zero(t, c.Captures, "the layouts have one shape")
 					}
-					require.NoError(t, host.Pass(t.Context(), l, ones))
+					require.NoError(t, host.Pass(t.Context(), l, latest(host), ones))
 				}
 				far.Reset(library)
 				_, err := m.Step(t.Context(), update(m))

@@ -2,7 +2,6 @@ package trimodel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/backend"
@@ -22,20 +21,16 @@ func (s *Set) SwapOut() error {
 	if s.dev.Space() == npu.Host {
 		return nil
 	}
-	if s.added {
-		return errors.New("the sums of gradients are not zero, expected those after an update")
-	}
-	s.freeGradients()
 	var equal *model.Weights // weights on the device with the policy's values; nil if there are none
 	if s.fresh {
 		equal = s.current.Weights()
 	}
-	if err := s.Policy.Unload(equal); err != nil {
-		return fmt.Errorf("policy: %w", err)
+	if err := s.Policy.unload(equal); err != nil {
+		return err
 	}
-	for _, w := range s.movedToHost() {
-		if err := w.weights.Unload(nil); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+	if s.Reference != nil {
+		if err := s.Reference.Unload(nil); err != nil {
+			return fmt.Errorf("%s: %w", backend.Reference, err)
 		}
 	}
 	return s.dev.Sync() // frees the memory for other queues
@@ -43,48 +38,18 @@ func (s *Set) SwapOut() error {
 
 // SwapIn reverts SwapOut, bit for bit. If it fails, it can be called again.
 func (s *Set) SwapIn() error {
-	if err := s.Policy.Reload(); err != nil {
-		return fmt.Errorf("policy: %w", err)
-	}
-	for _, w := range s.movedToHost() {
-		if err := w.weights.Reload(); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
-		}
-	}
-	if s.Gradients != nil { // SwapOut did nothing, or SwapIn has done everything
+	if s.dev.Space() == npu.Host {
 		return nil
 	}
-	if err := s.allocateGradients(); err != nil {
-		s.freeGradients()
+	if err := s.Policy.reload(); err != nil {
 		return err
 	}
-	return s.dev.Sync()
-}
-
-// namedWeights are weights with their name in errors.
-type namedWeights struct {
-	name    string
-	weights *model.Weights
-}
-
-// movedToHost lists the weights that SwapOut always moves to host memory, so without the policy.
-func (s *Set) movedToHost() []namedWeights {
-	all := []namedWeights{{"first moment", s.First}, {"second moment", s.Second}}
 	if s.Reference != nil {
-		all = append(all, namedWeights{"reference", s.Reference})
+		if err := s.Reference.Reload(); err != nil {
+			return fmt.Errorf("%s: %w", backend.Reference, err)
+		}
 	}
-	return all
-}
-
-// freeGradients frees Gradients and Own.
-func (s *Set) freeGradients() {
-	if s.Gradients != nil {
-		s.Gradients.Free()
-	}
-	s.dev.Free(s.own)
-	s.Gradients = nil
-	s.own = npu.Buffer{}
-	s.Own = nil
+	return s.dev.Sync()
 }
 
 // SwapOut implements backend.Swapper: it also frees the activations.

@@ -67,7 +67,7 @@ func TestSwap(t *testing.T) {
 						require.NoError(t, err)
 						require.Zero(t, c.Captures, "the layouts have one shape")
 					}
-					require.NoError(t, host.Pass(t.Context(), l, ones))
+					require.NoError(t, host.Pass(t.Context(), l, latest(host), ones))
 				}
 				for _, x := range []*Models{m, host} {
 					_, err := x.Step(t.Context(), update(x))
@@ -86,12 +86,12 @@ func TestSwapOfHostMemory(t *testing.T) {
 	defer m.Close()
 	_, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
-	require.NoError(t, m.Pass(t.Context(), layout(), ones))
-	held, first := m.Allocated(), m.First
+	require.NoError(t, m.Pass(t.Context(), layout(), latest(m), ones))
+	held, first := m.Allocated(), m.Policy.First
 	require.NoError(t, m.SwapOut(t.Context()))
 	require.Equal(t, held, m.Allocated())
 	require.NoError(t, m.SwapIn(t.Context()))
-	require.Same(t, first, m.First)
+	require.Same(t, first, m.Policy.First)
 }
 
 // Gradients are never lost: SwapOut refuses models that have some.
@@ -101,13 +101,13 @@ func TestSwapOfGradients(t *testing.T) {
 	defer m.Close()
 	_, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
-	require.NoError(t, m.Pass(t.Context(), layout(), ones))
+	require.NoError(t, m.Pass(t.Context(), layout(), latest(m), ones))
 	require.ErrorContains(t, m.SwapOut(t.Context()), "sums of gradients are not zero")
 	_, err = m.Step(t.Context(), update(m))
 	require.NoError(t, err)
 	require.NoError(t, m.SwapOut(t.Context()), "the policy is not published, and moves to host memory")
 	require.NoError(t, m.SwapIn(t.Context()))
-	require.NoError(t, m.Pass(t.Context(), layout(), ones))
+	require.NoError(t, m.Pass(t.Context(), layout(), latest(m), ones))
 	m.Discard()
 	require.NoError(t, m.SwapOut(t.Context()))
 }
@@ -171,7 +171,7 @@ func TestSwapFails(t *testing.T) {
 	step := func(version int64) {
 		_, err := m.Publish(t.Context(), version)
 		require.NoError(t, err)
-		require.NoError(t, m.Pass(t.Context(), layout(), ones))
+		require.NoError(t, m.Pass(t.Context(), layout(), latest(m), ones))
 		_, err = m.Step(t.Context(), update(m))
 		require.NoError(t, err)
 		_, err = m.Publish(t.Context(), version+1)

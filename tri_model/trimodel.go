@@ -51,17 +51,17 @@ func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, e
 }
 
 // MaxPositions returns the maximum length of a sequence.
-func (m *Models) MaxPositions() int { return m.Policy.Config.MaxPositions }
+func (m *Models) MaxPositions() int { return m.Policy.Weights.Config.MaxPositions }
 
 // FLOPs returns the number of floating-point operations of the policy's forward and backward pass over l.
-func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Config.TrainFLOPs(l) }
+func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Weights.Config.TrainFLOPs(l) }
 
-// Forward runs the models over a micro-batch. Backward may follow.
-func (m *Models) Forward(l *attention.Layout) (backend.Outputs, error) {
+// Forward runs the models over a micro-batch that the version sampler has sampled. Backward may follow.
+func (m *Models) Forward(l *attention.Layout, sampler int64) (backend.Outputs, error) {
 	if err := m.tape.Load(l, true); err != nil {
 		return backend.Outputs{}, err
 	}
-	passes := m.Passes()
+	passes := m.Passes(sampler)
 	logp := make([][]float32, len(passes))
 	entropy := make([]float32, len(l.Targets))
 	for i, p := range passes {
@@ -70,14 +70,17 @@ func (m *Models) Forward(l *attention.Layout) (backend.Outputs, error) {
 			return backend.Outputs{}, err
 		}
 	}
-	return m.Outputs(passes, logp, entropy), m.dev.Sync()
+	return m.Outputs(sampler, passes, logp, entropy), m.dev.Sync()
 }
 
-// Recompute returns the log-probabilities of a layout's targets under the last published
-// version, which sampled the rollouts.
-func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, error) {
+// Recompute returns the log-probabilities of a layout's targets under a version that is held.
+func (m *Models) Recompute(_ context.Context, l *attention.Layout, version int64) ([]float32, error) {
 	defer m.track.Begin(trace.NoStep, "recompute").End()
-	logp, err := m.score(m.current.Weights(), l)
+	w := m.Version(version)
+	if w == nil {
+		return nil, fmt.Errorf("recompute: version %d is not held", version)
+	}
+	logp, err := m.score(w, l)
 	if err != nil {
 		return nil, fmt.Errorf("recompute: %w", err)
 	}
@@ -86,7 +89,7 @@ func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, e
 
 // Score returns the policy's log-probabilities of a layout's targets.
 func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error) {
-	return m.score(m.Policy, l)
+	return m.score(m.Policy.Weights, l)
 }
 
 // score returns the log-probabilities of a layout's targets under w.
@@ -99,9 +102,9 @@ func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error)
 }
 
 // Pass runs a micro-batch forward and, with the gradient that derive returns, backward.
-func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Derive) error {
+func (m *Models) Pass(_ context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	forward := m.track.Begin(trace.NoStep, "forward")
-	out, err := m.Forward(l)
+	out, err := m.Forward(l, sampler)
 	forward.End()
 	if err != nil {
 		return err
@@ -111,12 +114,12 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Der
 		return err
 	}
 	defer m.track.Begin(trace.NoStep, "backward").End()
-	return m.Backward(gradients[backend.Policy])
+	return m.Backward(gradients)
 }
 
-// Backward adds the gradients of a loss to the sums. dLogp is the loss's derivative by the
-// policy's log-probabilities of the last Forward. The device's next Sync reports failures.
-func (m *Models) Backward(dLogp []float32) error { return m.Set.Backward(m.tape, dLogp) }
+// Backward adds the gradients of a loss to the sums. gradients are the loss's derivatives by the outputs of
+// trained roles in the last Forward. The device's next Sync reports failures.
+func (m *Models) Backward(gradients backend.Values) error { return m.Set.Backward(m.tape, gradients) }
 
 // Step updates the policy with the sums of gradients times u.Scale, clipped to a global norm of u.Clip
 // unless that is 0, and clears the sums. norm is that of the scaled gradients before clipping. If a
@@ -124,7 +127,7 @@ func (m *Models) Backward(dLogp []float32) error { return m.Set.Backward(m.tape,
 // optim.ErrNonFinite.
 func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err error) {
 	reduce := m.track.Begin(trace.NoStep, "reduce")
-	norm, err = optim.GradNorm(m.dev, m.Params(), m.cfg.Format)
+	norm, err = optim.GradNorm(m.dev, m.Policy.Params(), m.cfg.Format)
 	reduce.End()
 	return m.Update(u, norm, err)
 }

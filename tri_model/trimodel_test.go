@@ -60,21 +60,29 @@ func pass(t *testing.T, m *Models, w *model.Weights) []float32 {
 	return logp
 }
 
+// latest returns the last published version, 0 for none.
+func latest(m *Models) int64 {
+	if m.current == nil {
+		return 0
+	}
+	return m.current.Version()
+}
+
 // update returns the next update.
 func update(m *Models) backend.Update {
-	return backend.Update{Number: m.opt.Updates + 1, Scale: 1, LR: 1e-2, Clip: 1}
+	return backend.Update{Number: m.Policy.opt.Updates + 1, Scale: 1, LR: 1e-2, Clip: 1}
 }
 
 // step takes one optimizer step that makes the layout likelier.
 func step(t *testing.T, m *Models) {
 	t.Helper()
-	lp, err := m.Forward(layout())
+	lp, err := m.Forward(layout(), latest(m))
 	require.NoError(t, err)
 	grad := make([]float32, len(lp.Values[backend.Policy]))
 	for i := range grad {
 		grad[i] = -1
 	}
-	m.Backward(grad)
+	require.NoError(t, m.Backward(backend.Values{backend.Policy: grad}))
 	_, err = m.Step(t.Context(), update(m))
 	require.NoError(t, err)
 }
@@ -86,7 +94,7 @@ func TestSkippedPassIsIdentical(t *testing.T) {
 	for range 3 {
 		snapshot, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
-		lp, err := m.Forward(layout())
+		lp, err := m.Forward(layout(), latest(m))
 		require.NoError(t, err)
 		require.Same(t, &lp.Values[backend.Policy][0], &lp.Values[backend.OldPolicy][0], "one pass")
 		require.Equal(t, pass(t, m, snapshot.(*model.Snapshot).Weights()), lp.Values[backend.Policy])
@@ -101,14 +109,14 @@ func TestOldPolicyIsPublishedPolicy(t *testing.T) {
 	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	snapshot, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
-	before := pass(t, m, m.Policy)
+	before := pass(t, m, m.Policy.Weights)
 	step(t, m)
-	lp, err := m.Forward(layout())
+	lp, err := m.Forward(layout(), latest(m))
 	require.NoError(t, err)
 	require.Equal(t, before, lp.Values[backend.OldPolicy])
 	require.Equal(t, before, lp.Values[backend.Sampler])
 	require.Equal(t, before, pass(t, m, snapshot.(*model.Snapshot).Weights()))
-	require.Equal(t, pass(t, m, m.Policy), lp.Values[backend.Policy])
+	require.Equal(t, pass(t, m, m.Policy.Weights), lp.Values[backend.Policy])
 	require.NotEqual(t, before, lp.Values[backend.Policy])
 }
 
@@ -118,10 +126,10 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 	m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 	var history [][]float32
 	for version := int64(1); version <= 4; version++ {
-		history = append(history, pass(t, m, m.Policy))
+		history = append(history, pass(t, m, m.Policy.Weights))
 		_, err := m.Publish(t.Context(), version)
 		require.NoError(t, err)
-		lp, err := m.Forward(layout())
+		lp, err := m.Forward(layout(), latest(m))
 		require.NoError(t, err)
 		require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy], "version %d", version)
 		require.Equal(t, history[len(history)-1], lp.Values[backend.Sampler])
@@ -134,15 +142,15 @@ func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
 	m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 	var history [][]float32 // of the policies that sampled
 	for version := int64(1); version <= 3; version++ {
-		history = append(history, pass(t, m, m.Policy))
+		history = append(history, pass(t, m, m.Policy.Weights))
 		_, err := m.Publish(t.Context(), version)
 		require.NoError(t, err)
 		for mini := range 3 {
-			lp, err := m.Forward(layout())
+			lp, err := m.Forward(layout(), latest(m))
 			require.NoError(t, err)
 			require.Equal(t, history[max(0, len(history)-2)], lp.Values[backend.OldPolicy],
 				"version %d, mini-batch %d", version, mini)
-			require.Equal(t, pass(t, m, m.Policy), lp.Values[backend.Policy])
+			require.Equal(t, pass(t, m, m.Policy.Weights), lp.Values[backend.Policy])
 			step(t, m)
 		}
 	}
@@ -176,14 +184,14 @@ func TestSampledSurvivesResume(t *testing.T) {
 			require.NoError(t, err)
 			dir := t.TempDir()
 			require.NoError(t, write(dir))
-			require.NoError(t, resumed.Restore(t.Context(), dir, int(version-1), m.opt.Updates))
+			require.NoError(t, resumed.Restore(t.Context(), dir, int(version-1), m.Policy.opt.Updates))
 			publish(resumed)
 			if !published {
 				publish(m)
 			}
-			want, err := m.Forward(layout())
+			want, err := m.Forward(layout(), latest(m))
 			require.NoError(t, err)
-			got, err := resumed.Forward(layout())
+			got, err := resumed.Forward(layout(), latest(resumed))
 			require.NoError(t, err)
 			require.Equal(t, want, got, "published %v, skipped %v", published, skipped)
 		}
@@ -194,11 +202,11 @@ func TestSampledSurvivesResume(t *testing.T) {
 // finite.
 func skippedStep(t *testing.T, m *Models) {
 	t.Helper()
-	lp, err := m.Forward(layout())
+	lp, err := m.Forward(layout(), latest(m))
 	require.NoError(t, err)
 	grad := make([]float32, len(lp.Values[backend.Policy]))
 	grad[1] = float32(math.Inf(1))
-	m.Backward(grad)
+	require.NoError(t, m.Backward(backend.Values{backend.Policy: grad}))
 	_, err = m.Step(t.Context(), update(m))
 	require.ErrorIs(t, err, optim.ErrNonFinite)
 }
@@ -218,13 +226,13 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 
 func TestReferenceIsStartingPolicy(t *testing.T) {
 	m := open(t, Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
-	start := pass(t, m, m.Policy)
+	start := pass(t, m, m.Policy.Weights)
 	for range 2 {
 		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
 		step(t, m)
 	}
-	lp, err := m.Forward(layout())
+	lp, err := m.Forward(layout(), latest(m))
 	require.NoError(t, err)
 	require.Equal(t, start, lp.Values[backend.Reference])
 	require.NotEqual(t, start, lp.Values[backend.Policy])
@@ -235,14 +243,14 @@ func TestNonFiniteGradientChangesNothing(t *testing.T) {
 	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	_, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
-	before := m.Policy.Checksum()
+	before := m.Policy.Weights.Checksum()
 	skippedStep(t, m)
-	require.Equal(t, before, m.Policy.Checksum())
-	require.Zero(t, m.opt.Updates)
+	require.Equal(t, before, m.Policy.Weights.Checksum())
+	require.Zero(t, m.Policy.opt.Updates)
 	step(t, m)
-	for i, p := range m.Policy.Params {
+	for i, p := range m.Policy.Weights.Params {
 		vals := make([]float32, p.Rows*max(p.Cols, 1))
-		m.Policy.Read(i, vals)
+		m.Policy.Weights.Read(i, vals)
 		for _, v := range vals {
 			require.False(t, v-v != 0, p.Name)
 		}

@@ -165,7 +165,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 	var result loss.Result
 	number := 0 // of the last update
 	forward := func() (err error) {
-		out, err = models.Forward(&l)
+		out, err = models.Forward(&l, 0)
 		return err
 	}
 	weights := 4 * float64(c.NumParams()) // bytes, as are activations and vector
@@ -182,7 +182,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 		}},
 		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + activations + weights, write: weights,
 			set:    2*weights + activations,
-			before: forward, run: func() error { return synced(b.dev, models.Backward(result.Grad)) }},
+			before: forward, run: func() error { return synced(b.dev, models.Backward(backend.Values{backend.Policy: result.Grad})) }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
 		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights,

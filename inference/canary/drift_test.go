@@ -61,9 +61,9 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 				dLogp = append(dLogp, d)
 			}
 		}
-		_, err := m.Forward(&l)
+		_, err := m.Forward(&l, 0)
 		require.NoError(t, err)
-		m.Backward(dLogp)
+		require.NoError(t, m.Backward(backend.Values{backend.Policy: dLogp}))
 		_, err = m.Step(t.Context(), backend.Update{Number: number, Scale: 1 / float64(len(dLogp)), LR: lr, Clip: 1})
 		require.NoError(t, err)
 	}

@@ -67,7 +67,7 @@ func TestTransformers(t *testing.T) {
 
 			var l attention.Layout
 			l.AddResponse(l.Add(-1, want.IDs[:1], false), want.IDs[1:])
-			got, err := m.Forward(&l)
+			got, err := m.Forward(&l, 0)
 			require.NoError(t, err)
 			require.Len(t, got.Values[backend.Policy], len(want.Logprobs))
 			grad := make([]float32, len(got.Values[backend.Policy]))
@@ -75,7 +75,7 @@ func TestTransformers(t *testing.T) {
 				require.InDelta(t, want.Logprobs[i], lp, 1e-4, "token %d", i)
 				grad[i] = -1
 			}
-			m.Backward(grad)
+			require.NoError(t, m.Backward(backend.Values{backend.Policy: grad}))
 			_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1 / float64(len(grad)), LR: want.LR})
 			require.NoError(t, err)
 			requireStep(t, w, before, filepath.Join(dir, "stepped.safetensors"))

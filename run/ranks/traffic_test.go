@@ -40,7 +40,7 @@ func step(t *testing.T, shape *model.Config, mesh parallel.Mesh) (traffic map[st
 	l.AddGroup([]int32{1, 2, 3, 4, 5}, [][]int32{{6, 7, 8}, {9, 10}})
 	l.EndLeaf()
 	derive := func(out backend.Outputs) (backend.Values, error) { return out.Values, nil }
-	require.NoError(t, m.Pass(t.Context(), l, derive))
+	require.NoError(t, m.Pass(t.Context(), l, 1, derive))
 	require.NoError(t, m.Flush(t.Context()))
 	_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1, LR: 1e-3})
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/canary"
@@ -28,6 +29,7 @@ type Models struct {
 	files    bool            // whether published versions are files, and not in memory
 	adapters bool            // whether these files are adapters
 	versions *model.Versions // published versions; the one in slot i also has the folder published-i
+	current  int64           // number of the last published version; 0 for none
 	reader   checkpoint.Files
 	canary   *canary.Recorded // nil without NewCanary
 }
@@ -57,6 +59,19 @@ func (m *Models) LeafRows(int) int { return 0 }
 // SetTrack does nothing: each rank has its own row of the trace.
 func (m *Models) SetTrack(trace.Track) {}
 
+// Pass implements backend.Models. Ranks hold no published version, so the sampler and the old policy have
+// log-probabilities only while the policy equals the version that sampled the micro-batch.
+func (m *Models) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
+	if sampler == m.current {
+		return m.Session.Pass(ctx, l, derive)
+	}
+	return m.Session.Pass(ctx, l, func(out backend.Outputs) (backend.Values, error) {
+		delete(out.Values, backend.OldPolicy)
+		delete(out.Values, backend.Sampler)
+		return derive(out)
+	})
+}
+
 // Publish makes the ranks write the policy, or its adapter, to a file. If package model knows the decoder,
 // it loads the file, and the result is a model.Snapshot; otherwise it is the file. The result is valid
 // until the second Publish after it.
@@ -77,6 +92,7 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 			return nil, fmt.Errorf("publish version %d: %w", version, err)
 		}
 	}
+	m.current = version
 	path := filepath.Join(dir, "model.safetensors")
 	if m.files {
 		w, err := m.open(dir, path, version)
@@ -106,7 +122,7 @@ func (m *Models) open(dir, path string, version int64) (inference.Weights, error
 }
 
 // Recompute always fails: ranks cannot reproduce an exact instance's results bit for bit.
-func (m *Models) Recompute(context.Context, *attention.Layout) ([]float32, error) {
+func (m *Models) Recompute(context.Context, *attention.Layout, int64) ([]float32, error) {
 	return nil, errors.New("recompute: PyTorch ranks do not compute an instance's bits")
 }
 

@@ -73,7 +73,7 @@ func step(t *testing.T, m *Models, number int) {
 	t.Helper()
 	var l attention.Layout
 	l.AddResponse(l.Add(-1, []int32{3, 1, 4}, false), []int32{1, 5, 9})
-	require.NoError(t, m.Pass(t.Context(), &l,
+	require.NoError(t, m.Pass(t.Context(), &l, m.current,
 		func(lp backend.Outputs) (backend.Values, error) {
 			return backend.Values{backend.Policy: {-1, -1, -1}}, nil
 		}))
@@ -98,7 +98,7 @@ func TestPublishSnapshots(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, sum, second.Checksum())
 	require.Equal(t, sum, first.(*model.Snapshot).Weights().Checksum())
-	_, err = m.Recompute(t.Context(), &attention.Layout{})
+	_, err = m.Recompute(t.Context(), &attention.Layout{}, 2)
 	require.ErrorContains(t, err, "do not compute an instance's bits")
 }
 

@@ -29,7 +29,7 @@ func offPolicy(format string, args ...any) error { return OffPolicyError{fmt.Spr
 // Models are what a Verifier needs of a backend.Models.
 type Models interface {
 	MaxPositions() int
-	Recompute(ctx context.Context, l *attention.Layout) ([]float32, error)
+	Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error)
 }
 
 // Verifier verifies that the published weights sampled the groups that training gets: log-probabilities
@@ -253,7 +253,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		recomputed, err := v.Models.Recompute(ctx, &l)
+		recomputed, err := v.Models.Recompute(ctx, &l, g.Version)
 		if err != nil {
 			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
 		}

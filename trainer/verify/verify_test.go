@@ -44,7 +44,7 @@ func models(t *testing.T) *trimodel.Models {
 	})
 	_, err = m.Publish(t.Context(), 3)
 	require.NoError(t, err)
-	m.Policy.Init(4)
+	m.Policy.Weights.Init(4)
 	return m
 }
 
@@ -85,7 +85,7 @@ func (w *world) group(index int) rollout.Group {
 		var l attention.Layout
 		l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.Spans[0].IDs)
 		var err error
-		r.Spans[0].Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
+		r.Spans[0].Logprobs, err = w.Models.Recompute(w.t.Context(), &l, g.Version)
 		require.NoError(w.t, err)
 		g.Responses = append(g.Responses, r)
 	}
@@ -303,7 +303,7 @@ func (w *world) turns() (g rollout.Group, trained [][]float32) {
 			rollout.Span{From: rollout.Policy, IDs: []int32{4, 5}, Version: 3})
 		var l attention.Layout
 		l.AddTrajectory(l.Add(-1, g.Prompt.IDs, false), r.Spans, rollout.IsPolicy)
-		logprobs, err := w.Models.Recompute(w.t.Context(), &l)
+		logprobs, err := w.Models.Recompute(w.t.Context(), &l, g.Version)
 		require.NoError(w.t, err)
 		n := len(r.Spans[0].IDs)
 		r.Spans[0].Logprobs, r.Spans[2].Logprobs = logprobs[:n], logprobs[n:]

@@ -41,7 +41,7 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 	require.NoError(b, err)
 	step := func() map[string][]trace.Event {
 		for _, l := range micros {
-			require.NoError(b, m.Pass(b.Context(), l, derive))
+			require.NoError(b, m.Pass(b.Context(), l, 1, derive))
 		}
 		require.NoError(b, m.Flush(b.Context()))
 		require.NoError(b, m.barrier(b.Context())) // all spans have ended

@@ -37,7 +37,7 @@ func TestDiscard(t *testing.T) {
 		failure := errors.New("no derivative")
 		calls := 0
 		for _, l := range layouts(c, 9, 12) {
-			if err = m.Pass(t.Context(), l, func(lp backend.Outputs) (backend.Values, error) {
+			if err = m.Pass(t.Context(), l, 1, func(lp backend.Outputs) (backend.Values, error) {
 				if calls++; calls == 3 {
 					return nil, failure
 				}
@@ -57,7 +57,7 @@ func TestDiscard(t *testing.T) {
 			if i == 4 {
 				cancel()
 			}
-			if m.Pass(cancelled, l, half) != nil {
+			if m.Pass(cancelled, l, 0, half) != nil {
 				break
 			}
 		}
@@ -75,7 +75,7 @@ func TestNoTargets(t *testing.T) {
 	m := open(t, c, Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 2}, Models: config()})
 	var l attention.Layout
 	l.Add(-1, []int32{1, 2, 3}, false)
-	require.NoError(t, m.Pass(t.Context(), &l, half))
+	require.NoError(t, m.Pass(t.Context(), &l, 0, half))
 	require.NoError(t, m.Flush(t.Context()))
 	logp, err := m.Score(t.Context(), &l)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestNotFinite(t *testing.T) {
 		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
 		for _, l := range layouts(c, 3, 4) {
-			require.NoError(t, m.Pass(t.Context(), l, half))
+			require.NoError(t, m.Pass(t.Context(), l, 1, half))
 		}
 		_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1, LR: 1e-3})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
@@ -167,7 +167,7 @@ func TestRankFails(t *testing.T) {
 			require.NoError(t, err)
 			for err == nil {
 				for _, l := range layouts(c, 3, 9) {
-					if err = m.Pass(t.Context(), l, half); err != nil {
+					if err = m.Pass(t.Context(), l, 0, half); err != nil {
 						break
 					}
 				}

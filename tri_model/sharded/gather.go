@@ -3,10 +3,8 @@ package sharded
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
@@ -28,18 +26,8 @@ func owns(s *model.Config, p *tensor.Param, perReplica bool) bool {
 	return firstReplica && firstTensorRank && firstStage
 }
 
-// differsByReplica reports whether replicas have different values of the weights name at ZeRO stage zero.
-func differsByReplica(name which, zero int) bool {
-	return zero > 0 && (name == first || name == second)
-}
-
-// saved returns the names of the weights in a checkpoint, in the order of trimodel.Part.
-func saved(cfg *trimodel.Config) []which {
-	if cfg.OldPolicy == loss.PreviousStep {
-		return []which{policy, first, second, old}
-	}
-	return []which{policy, first, second}
-}
+// differsByReplica reports whether replicas have different values of tensors of a kind at ZeRO stage zero.
+func differsByReplica(kind trimodel.Kind, zero int) bool { return zero > 0 && kind != trimodel.Weights }
 
 // part is a rank's part of a tensor.
 type part struct {
@@ -48,32 +36,32 @@ type part struct {
 	index int // index among the rank's tensors of that name (rank.tensors)
 }
 
-// tensors returns the rank's tensors of the weights name: the pieces for moments, otherwise params.
-func (r *rank) tensors(name which) tensor.Params {
-	if name == first || name == second {
-		return r.pieces
+// tensors returns the rank's tensors of a kind: the pieces for moments, otherwise params.
+func (r *rank) tensors(kind trimodel.Kind) tensor.Params {
+	if kind == trimodel.Weights {
+		return r.params
 	}
-	return r.params
+	return r.pieces
 }
 
-// allParts returns all ranks' parts of the weights name, by the name of the tensor of the complete
+// allParts returns all ranks' parts of tensors of a kind, by the name of the tensor of the complete
 // decoder. Several parts may have the same values.
-func (m *Models) allParts(name which) map[string][]part {
-	return m.partsIf(name, func(*rank, *tensor.Param) bool { return true })
+func (m *Models) allParts(kind trimodel.Kind) map[string][]part {
+	return m.partsIf(kind, func(*rank, *tensor.Param) bool { return true })
 }
 
-// ownedParts returns the owners' parts of the weights name, by the name of the tensor of the complete
+// ownedParts returns the owners' parts of tensors of a kind, by the name of the tensor of the complete
 // decoder. They cover each value once.
-func (m *Models) ownedParts(name which) map[string][]part {
-	perReplica := differsByReplica(name, m.cfg.Zero)
-	return m.partsIf(name, func(r *rank, p *tensor.Param) bool { return owns(r.shape, p, perReplica) })
+func (m *Models) ownedParts(kind trimodel.Kind) map[string][]part {
+	perReplica := differsByReplica(kind, m.cfg.Zero)
+	return m.partsIf(kind, func(r *rank, p *tensor.Param) bool { return owns(r.shape, p, perReplica) })
 }
 
 // partsIf returns the parts for which keep returns true.
-func (m *Models) partsIf(name which, keep func(*rank, *tensor.Param) bool) map[string][]part {
+func (m *Models) partsIf(kind trimodel.Kind, keep func(*rank, *tensor.Param) bool) map[string][]part {
 	parts := map[string][]part{}
 	for _, r := range m.ranks {
-		tensors := r.tensors(name)
+		tensors := r.tensors(kind)
 		for i := range tensors {
 			if p := &tensors[i]; keep(r, p) {
 				parts[p.Name] = append(parts[p.Name], part{p, r, i})
@@ -83,17 +71,17 @@ func (m *Models) partsIf(name which, keep func(*rank, *tensor.Param) bool) map[s
 	return parts
 }
 
-// scatter returns a function that sets the weights names of all ranks, tensor by tensor, to the same
-// values. Its values are those of the complete tensor, row-major. Ranks must have the same parts of all
-// names. The caller calls barrier when all tensors are set.
-func (m *Models) scatter(ctx context.Context, names ...which) source.Use {
-	parts := m.allParts(names[0])
+// scatter returns a function that sets the tensors of all names on all ranks, tensor by tensor, to the same
+// values. Its values are those of the complete tensor, row-major. All names must be of one kind. The caller
+// calls barrier when all tensors are set.
+func (m *Models) scatter(ctx context.Context, names ...trimodel.Tensors) source.Use {
+	parts := m.allParts(names[0].Kind)
 	return func(_ int, p *tensor.Param, values []float32) error {
 		for _, part := range parts[p.Name] {
 			for _, name := range names {
 				extracted := make([]float32, part.Shape().Values()) // fresh, because the command owns it
 				part.Extract(extracted, values)
-				c := command{Action: fill, Which: name, Param: part.index, Values: extracted}
+				c := command{Action: fill, Tensors: name, Param: part.index, Values: extracted}
 				if err := m.send(ctx, []*rank{part.rank}, c); err != nil {
 					return err
 				}
@@ -111,14 +99,15 @@ type gathered struct {
 	parts map[string][]part // owners' parts by the name of the tensor
 }
 
-// gather returns the published version of a number if name is held, and otherwise the copies of the
-// weights name for the checkpoint of that number.
-func (m *Models) gather(name which, number int64) *gathered {
-	kind := published
-	if name != held {
-		kind = slices.Index([]which{policy, first, second, old}, name) // as in saved
-	}
-	return &gathered{m, query{kind: kind, number: number}, m.ownedParts(name)}
+// gatherVersion returns the published version of a number.
+func (m *Models) gatherVersion(number int64) *gathered {
+	return &gathered{m, query{which: published, number: number}, m.ownedParts(trimodel.Weights)}
+}
+
+// gatherCopies returns the copies of the tensors Config.Models.Stored()[which] for the checkpoint of a number.
+func (m *Models) gatherCopies(which int, number int64) *gathered {
+	kind := m.cfg.Models.Stored()[which].Kind
+	return &gathered{m, query{which: which, number: number}, m.ownedParts(kind)}
 }
 
 // read fills values with a tensor of the complete decoder, row-major.

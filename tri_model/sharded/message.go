@@ -20,17 +20,18 @@ type action uint8
 const (
 	// The first command: allocate the rank's part of a decoder, as Setup describes.
 	setUp action = iota + 1
-	// Run Layout forward. The last stage answers with log-probabilities.
+	// Run Layout, which Version has sampled, forward. The last stage answers with log-probabilities.
 	forward
 	// To the last stage: run the oldest micro-batch without a derivative backward. Values are the
 	// derivative of its loss by its log-probabilities. The first stage answers when it has ended.
 	derivative
-	// Compute log-probabilities of Layout under Which at Temperature. The last stage answers with them.
+	// Compute log-probabilities of Layout under Version, 0 for the policy, at Temperature. The last stage
+	// answers with them.
 	score
 	hold    // copy the policy as Version
-	fill    // set parameter Param of Which to Values
+	fill    // set parameter Param of Tensors to Values
 	save    // copy the values that the rank owns to host memory, for the checkpoint with number Version
-	sampled // make room in held for the weights that sampled step Version
+	sampled // make room for the weights that sampled step Version (trimodel.Set.HoldSampled)
 	update  // reduce the gradients, update the policy and answer with the norm
 	barrier // answer, after all earlier commands
 	discard // clear the gradients
@@ -39,25 +40,13 @@ const (
 	leave   // end; it is also the action of the rank's last answer
 )
 
-// which names one of the sets of weights, or of moments, that a rank holds.
-type which uint8
-
-const (
-	policy which = iota
-	reference
-	first  // AdamW's first moment
-	second // AdamW's second moment
-	held   // the last published version
-	old    // the version that sampled the last update's rollouts
-)
-
 // command is a message from the trainer to a rank; the actions describe its fields. Layout and Values must
 // not be changed once it is sent: a rank of this process uses their memory.
 type command struct {
 	Action  action
 	Setup   *Setup
 	Layout  *attention.Layout
-	Which   which
+	Tensors trimodel.Tensors
 	Param   int // index among the rank's parameters or, for moments, pieces
 	Version int64
 	Ended   ending // how the run ended, for leave

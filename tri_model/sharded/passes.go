@@ -31,7 +31,7 @@ func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
 
 // Pass sends a micro-batch to the replica with the fewest rows in flight. While all replicas have as many
 // micro-batches as they may (see choose), it waits. It calls derive in this or a later call, as Poll does.
-func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+func (m *Models) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	if err := m.Poll(ctx); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.D
 	m.batches = append(m.batches, &batch{replica: replica, layout: l, derive: derive})
 	m.loads[replica].batches++
 	m.loads[replica].rows += l.Rows()
-	if err := m.send(ctx, m.replica(replica), command{Action: forward, Layout: l}); err != nil {
+	if err := m.send(ctx, m.replica(replica), command{Action: forward, Layout: l, Version: sampler}); err != nil {
 		return err
 	}
 	return m.Poll(ctx)
@@ -212,22 +212,22 @@ func (m *Models) CheckFinite() error { return m.finiteErr }
 
 // Score returns the log-probabilities of a layout's targets under the policy.
 func (m *Models) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
-	return m.scoreUnder(ctx, l, policy)
+	return m.scoreUnder(ctx, l, 0)
 }
 
-// Recompute returns the log-probabilities of a layout's targets under the last published version.
-func (m *Models) Recompute(ctx context.Context, l *attention.Layout) ([]float32, error) {
-	return m.scoreUnder(ctx, l, held)
+// Recompute returns the log-probabilities of a layout's targets under a published version that is kept.
+func (m *Models) Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error) {
+	return m.scoreUnder(ctx, l, version)
 }
 
-// scoreUnder returns the log-probabilities of a layout's targets under a rank's weights, at the
+// scoreUnder returns the log-probabilities of a layout's targets under a version, 0 for the policy, at the
 // temperature of training.
-func (m *Models) scoreUnder(ctx context.Context, l *attention.Layout, under which) ([]float32, error) {
+func (m *Models) scoreUnder(ctx context.Context, l *attention.Layout, version int64) ([]float32, error) {
 	if len(l.Targets) == 0 {
 		return nil, m.inbox.err()
 	}
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	return m.score(ctx, l, under, 0)
+	return m.score(ctx, l, version, 0)
 }

@@ -165,9 +165,9 @@ func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
 			return fmt.Errorf("perturbed weights: %w", err)
 		}
 	}
-	names := []which{policy}
+	names := []trimodel.Tensors{{Role: backend.Policy}}
 	if m.cfg.Models.Reference {
-		names = append(names, reference)
+		names = append(names, trimodel.Tensors{Role: backend.Reference})
 	}
 	scatter := m.scatter(ctx, names...)
 	sums := m.shape.Params().Sums()

@@ -138,7 +138,7 @@ func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int,
 		require.NotEmpty(t, w.Checksum())
 		for range 2 { // minibatches
 			for _, l := range cut(c, uint64(step), 7) {
-				require.NoError(t, m.Pass(ctx, l, func(lp backend.Outputs) (backend.Values, error) {
+				require.NoError(t, m.Pass(ctx, l, int64(step), func(lp backend.Outputs) (backend.Values, error) {
 					gradient := make([]float32, len(lp.Values[backend.Policy]))
 					for i, p := range lp.Values[backend.Policy] {
 						gradient[i] = p + 0.5*lp.Values[backend.OldPolicy][i] - lp.Entropy[i]/3
@@ -249,7 +249,7 @@ func TestTerms(t *testing.T) {
 		s, err := trimodel.NewSet(dev, w, config(), pieces, nil)
 		require.NoError(t, err)
 		split := 0
-		for _, p := range s.Params() {
+		for _, p := range s.Policy.Params() {
 			want := 1
 			if strings.Contains(p.Name, "q_norm") || strings.Contains(p.Name, "k_norm") {
 				want = 8

@@ -13,13 +13,13 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// published is the kind of values of a published version. Other kinds are indices of saved's weights.
+// published is query.which of a published version.
 const published = -1
 
 // query names a parameter of a rank's snapshots.
 type query struct {
-	kind   int   // published, or an index of saved's result
-	number int64 // number of the version or, for other kinds, of the checkpoint
+	which  int   // published, or an index of the tensors in a checkpoint (trimodel.Config.Stored)
+	number int64 // number of the version or of the checkpoint
 	param  int   // index among the rank's parameters or, for moments, pieces
 }
 
@@ -50,7 +50,7 @@ type snapshots struct {
 	models *trimodel.Set // nil before open and after close
 	buffer []float32     // values of the version's parameter that read passes to use
 	number int64         // number of the checkpoint that saved is for
-	saved  [][][]float32 // copies by kind and parameter; nil for parameters that the rank does not own
+	saved  [][][]float32 // copies by query.which and parameter; nil for parameters that the rank does not own
 }
 
 // newSnapshots returns the snapshots of a rank that has no models yet.
@@ -80,31 +80,31 @@ func (s *snapshots) holdSampled(steps int) error {
 	return s.models.HoldSampled(steps)
 }
 
-// kindToSave is one kind of values for save: those parameters of weights for which owns returns true.
-type kindToSave struct {
-	weights *model.Weights
+// ownedTensors are those of tensors for which owns returns true.
+type ownedTensors struct {
+	tensors *model.Weights
 	owns    func(p *tensor.Param) bool
 }
 
-// save copies kinds to host memory for the checkpoint of this number. The copies replace earlier ones.
-func (s *snapshots) save(number int64, kinds []kindToSave) error {
+// save copies all to host memory for the checkpoint of this number. The copies replace earlier ones.
+func (s *snapshots) save(number int64, all []ownedTensors) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number = number
-	s.saved = make([][][]float32, len(kinds))
-	for kind, k := range kinds {
-		copies := make([][]float32, len(k.weights.Params))
+	s.saved = make([][][]float32, len(all))
+	for which, o := range all {
+		copies := make([][]float32, len(o.tensors.Params))
 		for i := range copies {
-			p := &k.weights.Params[i]
-			if !k.owns(p) {
+			p := &o.tensors.Params[i]
+			if !o.owns(p) {
 				continue
 			}
 			copies[i] = make([]float32, p.Shape().Values())
-			if err := k.weights.Read(i, copies[i]); err != nil {
+			if err := o.tensors.Read(i, copies[i]); err != nil {
 				return err
 			}
 		}
-		s.saved[kind] = copies
+		s.saved[which] = copies
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (s *snapshots) release(_ context.Context, number int64) error {
 func (s *snapshots) read(_ context.Context, q query, use func(values []float32)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.kind != published {
+	if q.which != published {
 		values := s.copyOf(q)
 		if values == nil {
 			return errors.New("the copy for a checkpoint is gone")
@@ -155,11 +155,11 @@ func (s *snapshots) read(_ context.Context, q query, use func(values []float32))
 
 // copyOf returns the copy of a parameter, or nil. The caller holds mu.
 func (s *snapshots) copyOf(q query) []float32 {
-	if q.number != s.number || q.kind < 0 || q.kind >= len(s.saved) {
+	if q.number != s.number || q.which < 0 || q.which >= len(s.saved) {
 		return nil
 	}
-	if kind := s.saved[q.kind]; q.param >= 0 && q.param < len(kind) {
-		return kind[q.param]
+	if copies := s.saved[q.which]; q.param >= 0 && q.param < len(copies) {
+		return copies[q.param]
 	}
 	return nil
 }

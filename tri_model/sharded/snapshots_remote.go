@@ -18,7 +18,7 @@ const (
 // remoteSnapshots reads the snapshots of a rank in another process. Any goroutine may use it. mu is held
 // from a request to its answer.
 //
-// A request holds the operation, kind, number and parameter. Only opRead has an answer: first the number
+// A request holds the operation and the fields of a query. Only opRead has an answer: first the number
 // of values and the length of an error's text, then the values or the text.
 type remoteSnapshots struct {
 	mu     sync.Mutex
@@ -80,7 +80,7 @@ func (r *remoteSnapshots) request(ctx context.Context, op int64, q query) error 
 	if r.ended {
 		return fmt.Errorf("rank %d has ended", r.peer)
 	}
-	return parallel.Send(ctx, r.group, r.peer, []int64{op, int64(q.kind), q.number, int64(q.param)})
+	return parallel.Send(ctx, r.group, r.peer, []int64{op, int64(q.which), q.number, int64(q.param)})
 }
 
 // serve answers rank 0's requests until it sends opEnd or ctx ends.
@@ -93,7 +93,7 @@ func (s *snapshots) serve(ctx context.Context, group *parallel.Group) error {
 			}
 			return err
 		}
-		q := query{kind: int(request[1]), number: request[2], param: int(request[3])}
+		q := query{which: int(request[1]), number: request[2], param: int(request[3])}
 		switch request[0] {
 		case opEnd:
 			return nil

@@ -2,6 +2,7 @@ package sharded
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
@@ -16,8 +17,8 @@ import (
 func (w *worker) forward(ctx context.Context) error {
 	span := w.track.Begin(trace.NoStep, "forward")
 	q := &w.queue
-	layout := q.layouts[0]
-	q.layouts = q.layouts[1:]
+	batch := q.batches[0]
+	q.batches = q.batches[1:]
 	q.announced = max(0, q.announced-1) // 0 on a rank that does not decide
 	var in []float32
 	if !w.shape.First() {
@@ -25,9 +26,9 @@ func (w *worker) forward(ctx context.Context) error {
 		q.inputs = q.inputs[1:]
 	}
 	t := w.tape()
-	w.inFlight = append(w.inFlight, microBatch{t, w.boundary(layout)})
-	passes := w.models.Passes()
-	logp, entropy, out, err := w.runPasses(t, layout, passes, in, true)
+	w.inFlight = append(w.inFlight, microBatch{t, w.boundary(batch.layout)})
+	passes := w.models.Passes(batch.sampler)
+	logp, entropy, out, err := w.runPasses(t, batch.layout, passes, in, true)
 	span.End() // before post, so that the spans of one micro-batch in several stages do not overlap
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (w *worker) forward(ctx context.Context) error {
 	if !w.answers() {
 		return nil
 	}
-	return w.link.send(ctx, answer{Action: forward, Outputs: w.models.Outputs(passes, logp, entropy)})
+	return w.link.send(ctx, answer{Action: forward, Outputs: w.models.Outputs(batch.sampler, passes, logp, entropy)})
 }
 
 // answers reports whether the rank answers for its stage: the first tensor rank does, since all have
@@ -101,7 +102,7 @@ func (w *worker) backward(ctx context.Context) error {
 	if !w.shape.Last() {
 		t.In = gradient
 	}
-	err := w.models.Backward(t, gradient)
+	err := w.models.Backward(t, backend.Values{backend.Policy: gradient})
 	if err == nil {
 		err = t.Wait()
 	}
@@ -154,7 +155,13 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	}
 	t := w.tape()
 	defer func() { w.idleTapes = append(w.idleTapes, t) }()
-	pass := trimodel.Pass{Name: "score", Weights: w.weights(c.Which), Temperature: c.Temperature}
+	weights := w.models.Policy.Weights
+	if c.Version != 0 {
+		if weights = w.models.Version(c.Version); weights == nil {
+			return fmt.Errorf("score: version %d is not held", c.Version)
+		}
+	}
+	pass := trimodel.Pass{Name: "score", Weights: weights, Temperature: c.Temperature}
 	logp, _, out, err := w.runPasses(t, c.Layout, []trimodel.Pass{pass}, in, false)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/easyrl/easyrl/backend"
-	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
@@ -24,14 +23,14 @@ func (w *worker) execute(ctx context.Context, c *command) error {
 	case sampled:
 		return w.snapshots.holdSampled(int(c.Version))
 	case fill:
-		return w.weights(c.Which).Write(c.Param, c.Values, nil)
+		return w.models.Tensors(c.Tensors).Write(c.Param, c.Values, nil)
 	case save:
 		return w.save(c.Version)
 	case barrier:
 		return w.link.send(ctx, answer{Action: barrier})
 	case discard:
 		defer w.models.Discard()
-		return w.share.EndStep(w.models)
+		return w.share.EndStep(w.models.Policy)
 	case swapOut, swapIn:
 		return w.link.send(ctx, answer{Action: c.Action, Fault: faultOf(w.swap(c.Action))})
 	case update:
@@ -62,23 +61,15 @@ func (w *worker) swap(direction action) error {
 	return w.models.SwapOut()
 }
 
-// weights returns the rank's part of the weights of a name.
-func (w *worker) weights(name which) *model.Weights {
-	m := w.models
-	return [...]*model.Weights{
-		policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled(),
-	}[name]
-}
-
 // save copies the values that the rank owns to host memory, for the checkpoint of this number.
 func (w *worker) save(number int64) error {
-	var kinds []kindToSave
-	for _, name := range saved(&w.setup.Models) {
-		perReplica := differsByReplica(name, w.setup.Zero)
+	var all []ownedTensors
+	for _, s := range w.setup.Models.Stored() {
+		perReplica := differsByReplica(s.Kind, w.setup.Zero)
 		owned := func(p *tensor.Param) bool { return owns(w.shape, p, perReplica) }
-		kinds = append(kinds, kindToSave{weights: w.weights(name), owns: owned})
+		all = append(all, ownedTensors{tensors: w.models.Tensors(s.Tensors), owns: owned})
 	}
-	return w.snapshots.save(number, kinds)
+	return w.snapshots.save(number, all)
 }
 
 // update sums the gradients over the ranks that share them and updates the rank's weights. With ZeRO,
@@ -89,7 +80,7 @@ func (w *worker) save(number int64) error {
 // either all ranks update or none does. Then Spread, a collective, is skipped on all of them.
 func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, err error) {
 	span := w.track.Begin(trace.NoStep, "reduce")
-	total, err := w.share.Sum(ctx, w.models)
+	total, err := w.share.Sum(ctx, w.models.Policy)
 	span.End()
 	if err != nil && !errors.Is(err, optim.ErrNonFinite) {
 		return 0, err
@@ -100,5 +91,5 @@ func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, er
 	if norm, err = w.models.Update(u, norm, err); err != nil {
 		return norm, err
 	}
-	return norm, w.share.Spread(ctx, w.models)
+	return norm, w.share.Spread(ctx, w.models.Policy)
 }

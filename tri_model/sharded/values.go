@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
@@ -50,7 +52,7 @@ func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 		return nil, err
 	}
 	sums := m.shape.Params().Sums()
-	err = m.gather(held, number).each(func(i int, p *tensor.Param, values []float32) error {
+	err = m.gatherVersion(number).each(func(i int, p *tensor.Param, values []float32) error {
 		return w.Write(i, values, sums[p.Name])
 	})
 	if err == nil {
@@ -66,7 +68,7 @@ func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 
 // publishParts reads the version that the ranks hold once, for its checksum, and records its canary.
 func (m *Models) publishParts(ctx context.Context, number int64) (*version, error) {
-	values := m.gather(held, number)
+	values := m.gatherVersion(number)
 	sums := m.shape.Params().Sums()
 	err := values.each(func(_ int, p *tensor.Param, values []float32) error {
 		return p.Sum(values, sums[p.Name], npu.Threads(m.dev))
@@ -101,8 +103,7 @@ func (v *version) WriteSafetensors(w io.Writer) error {
 	})
 }
 
-// Capture makes each rank copy the values that it owns of policy, moments and, with the previous-step old
-// policy, sampling weights to host memory. It returns a function that writes all values to a folder,
+// Capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. It returns a function that writes all values to a folder,
 // tensor by tensor, and frees the copies. The function may run while the ranks train, but must end before
 // the next Capture.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
@@ -119,12 +120,10 @@ func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err
 	}
 	return func(dir string) error {
 		defer m.release(number)
-		var c trimodel.Checkpoint
-		lists := []*[]checkpoint.Source{&c.Policy, &c.First, &c.Second, &c.Sampled} // in the order of saved
-		for i, name := range saved(&m.cfg.Models) {
-			*lists[i] = m.gather(name, number).sources()
-		}
-		return c.Write(dir)
+		return m.cfg.Models.WriteCheckpoint(dir, func(name trimodel.Tensors) []checkpoint.Source {
+			which := slices.IndexFunc(m.cfg.Models.Stored(), func(s trimodel.Stored) bool { return s.Tensors == name })
+			return m.gatherCopies(which, number).sources()
+		})
 	}, nil
 }
 
@@ -138,22 +137,13 @@ func (m *Models) release(number int64) {
 // Restore distributes a checkpoint that Capture's function wrote after the given number of steps, on a
 // mesh of any shape.
 func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
-	for _, stored := range trimodel.Places(dir) {
-		var name which
-		switch stored.Part {
-		case trimodel.PolicyPart:
-			name = policy
-		case trimodel.FirstPart:
-			name = first
-		case trimodel.SecondPart:
-			name = second
-		case trimodel.SampledPart:
-			name = held
+	for _, s := range trimodel.StoredIn(dir) {
+		if s.Role == backend.OldPolicy {
 			if err := m.send(ctx, m.ranks, command{Action: sampled, Version: int64(steps)}); err != nil {
 				return err
 			}
 		}
-		if err := m.restoreFile(ctx, filepath.Join(dir, stored.File), stored.Prefix, name); err != nil {
+		if err := m.restoreFile(ctx, filepath.Join(dir, s.File), s.Prefix, s.Tensors); err != nil {
 			return err
 		}
 	}
@@ -161,7 +151,7 @@ func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
 }
 
 // restoreFile distributes the tensors of a file whose names begin with prefix.
-func (m *Models) restoreFile(ctx context.Context, path, prefix string, name which) error {
+func (m *Models) restoreFile(ctx context.Context, path, prefix string, name trimodel.Tensors) error {
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
 		return err

@@ -39,11 +39,11 @@ func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	return m
 }
 
-// take takes a step.
-func take(t *testing.T, m backend.Models, c *model.Config, step int) {
+// take takes a step on what a version has sampled.
+func take(t *testing.T, m backend.Models, c *model.Config, step int, sampler int64) {
 	t.Helper()
 	for _, l := range layouts(c, uint64(step), 5) {
-		require.NoError(t, m.Pass(t.Context(), l, half))
+		require.NoError(t, m.Pass(t.Context(), l, sampler, half))
 	}
 	require.NoError(t, m.Flush(t.Context()))
 	_, err := m.Step(t.Context(), backend.Update{Number: step, Scale: 1.0 / 64, LR: 1e-3})
@@ -75,7 +75,7 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 				defer one.Close()
 				m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 1,
 					Sequence: true})
-				require.Equal(t, one.Policy.Checksum(), m.StartChecksum())
+				require.Equal(t, one.Policy.Weights.Checksum(), m.StartChecksum())
 				var files [][]byte
 				for step := 1; step <= 3; step++ {
 					want, err := one.Publish(t.Context(), int64(step))
@@ -98,9 +98,9 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 							}
 						})
 					}
-					take(t, m, c, step)
+					take(t, m, c, step, int64(step))
 					readers.Wait()
-					take(t, one, c, step)
+					take(t, one, c, step, int64(step))
 					if step == 3 {
 						break
 					}
@@ -126,7 +126,7 @@ func TestCheckpointIsWrittenBesideTraining(t *testing.T) {
 		m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 2})
 		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
-		take(t, m, c, 1)
+		take(t, m, c, 1, 1)
 		write, err := m.Capture(t.Context())
 		require.NoError(t, err)
 		want := t.TempDir()
@@ -147,7 +147,7 @@ func TestCheckpointIsWrittenBesideTraining(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		take(t, m, c, 2)
+		take(t, m, c, 2, 1)
 		writing.Wait()
 		require.Equal(t, hashOf(t, want), hashOf(t, took))
 	}
@@ -188,7 +188,7 @@ func TestCanary(t *testing.T) {
 			got, err := canary.Logprobs(t.Context(), int64(version))
 			require.NoError(t, err)
 			require.Equal(t, compute(fileOf(t, published), prompt), got)
-			take(t, m, c, version)
+			take(t, m, c, version, int64(version))
 		}
 	}
 }

@@ -64,11 +64,17 @@ type worker struct {
 // queue holds arrived commands and values that wait for the schedule. Values belong to micro-batches in
 // the order of the commands, so they carry no number.
 type queue struct {
-	layouts     []*attention.Layout // micro-batches whose forward pass has not begun
-	inputs      [][]float32         // inputs of the first of layouts; none in the first stage
-	derivatives [][]float32         // derivatives for the backward passes of the first of worker.inFlight
-	other       []command           // commands that concern no micro-batch
-	announced   int                 // number of first micro-batches of layouts that schedule.Input has counted
+	batches     []sampledBatch // micro-batches whose forward pass has not begun
+	inputs      [][]float32    // inputs of the first of batches; none in the first stage
+	derivatives [][]float32    // derivatives for the backward passes of the first of worker.inFlight
+	other       []command      // commands that concern no micro-batch
+	announced   int            // number of first micro-batches that schedule.Input has counted
+}
+
+// sampledBatch is a micro-batch before its forward pass.
+type sampledBatch struct {
+	layout  *attention.Layout
+	sampler int64 // version that sampled it; 0 for none
 }
 
 // microBatch is a micro-batch between its forward and its backward pass.
@@ -202,7 +208,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 		return err
 	}
 	w.snapshots.open(w.models)
-	w.receivers = w.share.Open(w.models)
+	w.receivers = w.share.Open(w.models.Policy)
 	w.models.SetTrack(w.track)
 	w.schedule = pipeline.NewStage(at.PP, mesh.PP)
 	w.decides = at.TP == 0 || w.shape.Last()
@@ -359,9 +365,9 @@ func (w *worker) can(op pipeline.Op) bool {
 // ready returns the number of micro-batches in the queue whose layout and input have arrived.
 func (w *worker) ready() int {
 	if w.shape.First() {
-		return len(w.queue.layouts)
+		return len(w.queue.batches)
 	}
-	return min(len(w.queue.layouts), len(w.queue.inputs))
+	return min(len(w.queue.batches), len(w.queue.inputs))
 }
 
 // decide waits until the schedule has an operation. If no micro-batch is queued or in flight, it also
@@ -374,7 +380,7 @@ func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 		if op := w.schedule.Next(); op != pipeline.Wait {
 			return op, nil
 		}
-		if len(w.queue.other) > 0 && len(w.queue.layouts)+len(w.inFlight) == 0 {
+		if len(w.queue.other) > 0 && len(w.queue.batches)+len(w.inFlight) == 0 {
 			return pipeline.Wait, nil
 		}
 		if err := w.await(ctx); err != nil {
@@ -390,10 +396,10 @@ func (w *worker) await(ctx context.Context) error {
 	case c := <-w.commands:
 		switch c.Action {
 		case forward:
-			q.layouts = append(q.layouts, c.Layout)
+			q.batches = append(q.batches, sampledBatch{c.Layout, c.Version})
 			width := w.boundary(c.Layout)
 			if !w.shape.First() {
-				w.expect.inputs <- len(w.models.Passes()) * width
+				w.expect.inputs <- len(w.models.Passes(c.Version)) * width
 			}
 			if !w.shape.Last() {
 				w.expect.grads <- width

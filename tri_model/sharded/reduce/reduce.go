@@ -68,32 +68,32 @@ func Pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero in
 	return params.Pieces(at.DP, mesh.DP)
 }
 
-// Spread copies the pieces of the policy that each replica has updated to all other replicas, with ZeRO.
+// Spread copies the pieces of a role that each replica has updated to all other replicas, with ZeRO.
 // It is a collective of the replicas.
-func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
+func (w *Ranks) Spread(ctx context.Context, role *trimodel.Trained) error {
 	if !w.divides() {
 		return nil
 	}
-	values, done := floats(w.Device, set.Policy.Arena())
+	values, done := floats(w.Device, role.Weights.Arena())
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
-	if err := parallel.AllGather(ctx, w.Data, values, set.Policy.Counts(w.Data.Size())); err != nil {
+	if err := parallel.AllGather(ctx, w.Data, values, role.Weights.Counts(w.Data.Size())); err != nil {
 		return err
 	}
 	done()
 	return nil
 }
 
-// Sum sums the gradients of a set over the ranks that share them and returns the sum of the squares of the
+// Sum sums the gradients of a role over the ranks that share them and returns the sum of the squares of the
 // complete decoder's gradients. It is a collective of all ranks, and all return the same sum. If a
 // gradient is not finite, the error wraps optim.ErrNonFinite on all ranks. On ranks that have that
 // gradient, it names the parameter; on others it is a RemoteError. With ZeRO, a replica afterwards has
 // the sums of only its own pieces; its other sums have no meaning.
-func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
-	g := set.Gradients
-	for i := range set.Policy.Params {
-		p := &set.Policy.Params[i]
+func (w *Ranks) Sum(ctx context.Context, role *trimodel.Trained) (*big.Int, error) {
+	g := role.Gradients
+	for i := range role.Weights.Params {
+		p := &role.Weights.Params[i]
 		shared := w.Tensor
 		switch {
 		case w.owners != nil && p.Layer >= 0:
@@ -117,26 +117,26 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		}
 	}
 	if w.Data != nil {
-		if err := w.sumData(ctx, set); err != nil {
+		if err := w.sumData(ctx, role); err != nil {
 			return nil, err
 		}
 	}
-	return w.squares(ctx, set)
+	return w.squares(ctx, role)
 }
 
 // sumData sums the gradients over replicas. With ZeRO, each replica gets only the sums of its pieces. With
 // ZeRO-2, the sums of layers have been sent before (see owners).
-func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
-	g := set.Gradients
+func (w *Ranks) sumData(ctx context.Context, role *trimodel.Trained) error {
+	g := role.Gradients
 	if err := largest(ctx, w.Device, w.Data, g.Marks()); err != nil {
 		return err
 	}
 	if w.owners != nil {
-		if err := w.owners.end(set); err != nil {
+		if err := w.owners.end(role); err != nil {
 			return err
 		}
 		for i := range g.Params {
-			if set.Policy.Params[i].Layer < 0 {
+			if role.Weights.Params[i].Layer < 0 {
 				if err := sum(ctx, w.Device, w.Data, g.Params[i].Buffer); err != nil {
 					return err
 				}
@@ -151,7 +151,7 @@ func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
-	if err := w.Data.ReduceScatterSum(ctx, values, set.Policy.Counts(w.Data.Size())); err != nil {
+	if err := w.Data.ReduceScatterSum(ctx, values, role.Weights.Counts(w.Data.Size())); err != nil {
 		return err
 	}
 	done()
@@ -222,8 +222,8 @@ const (
 
 // squares returns the sum of squares of the complete decoder's gradients, with the errors of Sum. It is an
 // exact integer, so it is the same on any mesh.
-func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
-	own, err := optim.SumSquares(w.Device, w.counted(set), w.Format)
+func (w *Ranks) squares(ctx context.Context, role *trimodel.Trained) (*big.Int, error) {
+	own, err := optim.SumSquares(w.Device, w.counted(role), w.Format)
 	if err != nil && !errors.Is(err, optim.ErrNonFinite) {
 		return nil, err
 	}
@@ -265,13 +265,13 @@ func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error
 
 // counted returns the parameters whose gradients this rank adds to the sum of squares. If several ranks
 // have the same gradient, only the first of them adds it.
-func (w *Ranks) counted(set *trimodel.Set) (own []optim.Param) {
+func (w *Ranks) counted(role *trimodel.Trained) (own []optim.Param) {
 	at := w.Mesh.Coord(w.Rank)
 	if at.DP > 0 && !w.divides() {
 		return nil
 	}
-	for i, p := range set.Params() {
-		piece := &set.Pieces[i].Param
+	for i, p := range role.Params() {
+		piece := &role.Pieces[i].Param
 		otherTensorRankCounts := at.TP > 0 && piece.Whole.Share != tensor.Divided
 		otherStageCounts := !w.Shape.First() && w.Shape.TiedStages(piece)
 		if otherTensorRankCounts || otherStageCounts {

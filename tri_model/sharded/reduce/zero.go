@@ -20,7 +20,7 @@ import (
 // messages of one replica arrive in order, so when its mark arrives, all its sums of the step are added.
 type owners struct {
 	w     *Ranks
-	set   *trimodel.Set
+	role  *trimodel.Trained
 	ctx   context.Context     //nolint:containedctx // the rank's
 	group *parallel.Group     // replicas
 	spans [][][]span          // by layer and owner
@@ -49,7 +49,7 @@ const (
 const maxPosts = 32
 
 // Take returns the function take for trimodel.NewSet, or nil without ZeRO-2. With ZeRO-2 it calls newGroup
-// for a group of the replicas that nothing else uses. The caller then calls Open with the set.
+// for a group of the replicas that nothing else uses. The caller then calls Open with the policy.
 func (w *Ranks) Take(ctx context.Context, newGroup func() (*parallel.Group, error)) (take func(layer int), err error) {
 	if w.Zero < 2 || w.Data == nil {
 		return nil, nil
@@ -62,13 +62,13 @@ func (w *Ranks) Take(ctx context.Context, newGroup func() (*parallel.Group, erro
 	return w.owners.take, nil
 }
 
-// Open prepares for the sums of a set. The caller runs each of the receivers in a goroutine. They return
+// Open prepares for the sums of a role. The caller runs each of the receivers in a goroutine. They return
 // when the other replicas leave, and none must be missing, or other replicas wait forever.
-func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
+func (w *Ranks) Open(role *trimodel.Trained) (receivers []func() error) {
 	if w.owners == nil {
 		return nil
 	}
-	w.owners.open(set)
+	w.owners.open(role)
 	for r := range w.Data.Size() {
 		if r != w.Data.Rank() {
 			receivers = append(receivers, func() error { return w.owners.receive(r) })
@@ -79,11 +79,11 @@ func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
 
 // EndStep waits for the sums that other replicas have sent in this step. All replicas must call EndStep, or
 // all must call Sum, at the end of a step.
-func (w *Ranks) EndStep(set *trimodel.Set) error {
+func (w *Ranks) EndStep(role *trimodel.Trained) error {
 	if w.owners == nil {
 		return nil
 	}
-	return w.owners.end(set)
+	return w.owners.end(role)
 }
 
 // Leave ends the receivers of all replicas, which must call it too.
@@ -94,21 +94,21 @@ func (w *Ranks) Leave() error {
 	return w.owners.exchange(rankEnds)
 }
 
-// open divides the sums of a set.
-func (o *owners) open(set *trimodel.Set) {
-	o.set = set
+// open divides the sums of a role.
+func (o *owners) open(role *trimodel.Trained) {
+	o.role = role
 	ranks := o.group.Size()
-	o.spans = make([][][]span, set.Policy.Config.Layers)
+	o.spans = make([][][]span, role.Weights.Config.Layers)
 	for l := range o.spans {
 		o.spans[l] = make([][]span, ranks)
 	}
 	for r := range ranks {
 		total := 0
-		for _, p := range set.Policy.Params.Pieces(r, ranks) {
+		for _, p := range role.Weights.Params.Pieces(r, ranks) {
 			if p.Layer < 0 {
 				continue
 			}
-			from, to := set.Policy.Span(&p)
+			from, to := role.Weights.Span(&p)
 			o.spans[p.Layer][r] = append(o.spans[p.Layer][r], span{param: p.Of, from: from, to: to, start: total})
 			total += to - from
 		}
@@ -121,18 +121,18 @@ func (o *owners) open(set *trimodel.Set) {
 // take adds the sums of a layer over the tensor ranks that share them, and sends them to their owners.
 // After an error it does nothing; exchange returns the error.
 func (o *owners) take(layer int) {
-	set := o.set
-	for i := range set.Policy.Params {
-		p := &set.Policy.Params[i]
+	role := o.role
+	for i := range role.Weights.Params {
+		p := &role.Weights.Params[i]
 		if o.err == nil && p.Layer == layer && o.w.Tensor != nil && p.Whole.Share == tensor.Summed {
-			o.err = sum(o.ctx, o.w.Device, o.w.Tensor, set.Gradients.Params[i].Buffer)
+			o.err = sum(o.ctx, o.w.Device, o.w.Tensor, role.Gradients.Params[i].Buffer)
 		}
 	}
 	for r, spans := range o.spans[layer] {
 		if o.err != nil || len(spans) == 0 {
 			continue
 		}
-		values, err := o.values(set.Gradients, spans)
+		values, err := o.values(role.Gradients, spans)
 		switch {
 		case err != nil:
 			o.err = err
@@ -235,16 +235,16 @@ func (o *owners) exchange(mark int64) error {
 	return o.err
 }
 
-// end waits for the sums of all replicas, copies those that this replica owns to set.Own and clears them
+// end waits for the sums of all replicas, copies those that this replica owns to role.Own and clears them
 // for the next step.
-func (o *owners) end(set *trimodel.Set) error {
+func (o *owners) end(role *trimodel.Trained) error {
 	if err := o.exchange(stepEnds); err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	at := 0
-	for _, own := range set.Own {
+	for _, own := range role.Own {
 		if own.IsNil() {
 			continue
 		}

@@ -1,0 +1,41 @@
+package trimodel
+
+import (
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+)
+
+// Kind says what the values of tensors are.
+type Kind uint8
+
+// The kinds of tensors. Only trained roles have moments.
+const (
+	Weights      Kind = iota
+	FirstMoment       // of AdamW
+	SecondMoment      // of AdamW
+)
+
+// String returns a kind's name, for errors.
+func (k Kind) String() string { return [...]string{"weights", "first moment", "second moment"}[k] }
+
+// Tensors names a set of tensors that a Set holds, apart from published versions, which have numbers.
+type Tensors struct {
+	Role backend.Role
+	Kind Kind
+}
+
+// Tensors returns the tensors of a name. Those of the old policy are the weights that sampled the rollouts of
+// the last Update, even after one later Hold; before the first Update they are the policy's.
+func (s *Set) Tensors(name Tensors) *model.Weights {
+	switch name.Role {
+	case backend.Reference:
+		return s.Reference
+	case backend.OldPolicy:
+		if s.sampled != nil {
+			return s.sampled.Weights()
+		}
+		return s.Policy.Weights
+	default:
+		return s.Policy.tensors(name.Kind)
+	}
+}
