@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 

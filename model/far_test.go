@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/npu/far"

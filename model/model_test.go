@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/internal/reference"
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model/arch"
-	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )

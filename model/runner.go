@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/model/cache"
-	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/attention/cache"
+	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/npu"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 

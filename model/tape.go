@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/model/carry"
-	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
 

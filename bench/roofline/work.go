@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	trimodel "github.com/easyrl/easyrl/tri_model"

@@ -29,9 +29,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 

@@ -36,7 +36,7 @@ func floors() [][]string {
 		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state",
 			"inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api",
 			"torch/schedule", "torch/wire"},
-		{"inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/fleet", "attention/cache", "attention/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/arch"},
 		{"model/source"},
 		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote",

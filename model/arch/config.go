@@ -11,9 +11,9 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/cache"
+	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/internal/filetype"
-	"github.com/easyrl/easyrl/model/cache"
-	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/attention/rope"
 )
 
 type fields = map[string]any

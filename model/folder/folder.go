@@ -13,12 +13,12 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/arch"
-	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
