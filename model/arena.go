@@ -1,6 +1,9 @@
 package model
 
-import "github.com/easyrl/easyrl/npu"
+import (
+	"github.com/easyrl/easyrl/model/layer"
+	"github.com/easyrl/easyrl/npu"
+)
 
 // scratch owns one allocation, which grows to the largest size reserved, and hands out buffers
 // from it. reserve ends the use of all buffers handed out before. Kernels that are already queued
@@ -8,11 +11,11 @@ import "github.com/easyrl/easyrl/npu"
 type scratch struct {
 	dev     npu.Device
 	purpose npu.Purpose
-	buf     npu.Buffer
-	used    int // values of buf that are handed out
+	buf     npu.Buffer // in words of float32
+	used    int        // words that are handed out
 }
 
-// reserve makes room for n values, padding included, and takes back all buffers.
+// reserve makes room for n words, padding included, and takes back all buffers.
 func (r *scratch) reserve(n int) error {
 	r.used = 0
 	if r.buf.Len() >= n {
@@ -25,10 +28,36 @@ func (r *scratch) reserve(n int) error {
 }
 
 // take hands out a buffer of n values, aligned to a cache line.
-func (r *scratch) take(n int) npu.Buffer {
-	b := r.buf.Slice(r.used, r.used+n)
-	r.used += padded(n)
-	return b
+func (r *scratch) take(dtype npu.DType, n int) npu.Buffer {
+	words := wordsOf(dtype, n)
+	b := r.buf.Slice(r.used, r.used+words)
+	r.used += padded(words)
+	return b.As(dtype).Slice(0, n)
+}
+
+// wordsOf returns the number of words of float32 that hold n values.
+func wordsOf(dtype npu.DType, n int) int {
+	word := npu.Float32.Size()
+	return (n*dtype.Size() + word - 1) / word
+}
+
+// measure returns the number of words that carve takes from a scratch. The buffers that carve gets are
+// undefined.
+func measure(carve func(take layer.Take)) int {
+	total := 0
+	carve(func(dtype npu.DType, n int) npu.Buffer {
+		total += padded(wordsOf(dtype, n))
+		return npu.Buffer{}
+	})
+	return total
+}
+
+// activationType returns the type of a device's activations, and float32 for no device.
+func activationType(dev npu.Device) npu.DType {
+	if dev == nil {
+		return npu.Float32
+	}
+	return dev.Info().ActivationType
 }
 
 // padded rounds a number of values up to whole cache lines of float32.

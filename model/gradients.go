@@ -7,9 +7,6 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// LayerGradients holds the sums of one decoder block's gradients.
-type LayerGradients = LayerOf[npu.Sums, npu.MatrixSums]
-
 // Gradients are fixed-point sums of the gradients of a decoder's weights, in one
 // allocation. If embeddings are tied, Head and Embed are the same sums.
 type Gradients struct {
@@ -59,13 +56,7 @@ func newGradients(dev npu.Device, c *Config, take func(layer int)) (*Gradients, 
 			Mark:   arena.Slice(total+i, total+i+1),
 		}
 	}
-	used := 0 // parameters that bind has taken
-	next := func() int {
-		used++
-		return used - 1
-	}
-	g.bind(c, func() npu.Sums { return g.Params[next()] }, func() npu.MatrixSums {
-		i := next()
+	g.bind(c, func(i int) npu.Sums { return g.Params[i] }, func(i int) npu.MatrixSums {
 		return npu.MatrixSums{Sums: g.Params[i], Rows: ps[i].Rows, Cols: ps[i].Cols}
 	})
 	return g, nil
@@ -117,4 +108,4 @@ func (g *Gradients) Bytes() int64 { return g.arena.Bytes() }
 
 // GradientBytes returns the memory of the gradients of a decoder of shape c, apart from
 // padding.
-func GradientBytes(c *Config) int64 { return 8 * c.NumParams() }
+func GradientBytes(c *Config) int64 { return int64(npu.Int64.Size()) * c.NumParams() }

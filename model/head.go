@@ -2,6 +2,7 @@ package model
 
 import (
 	"github.com/easyrl/easyrl/model/carry"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -50,12 +51,12 @@ func chunkRows(n, vocab int) int {
 
 // carve takes the buffers for up to n rows. vocab is the size of the vocabulary or, if ranks
 // divide it, of its largest part.
-func (h *head) carve(n, vocab int, take func(int) npu.Buffer) {
+func (h *head) carve(n, vocab int, take layer.Take) {
 	rows := chunkRows(n, vocab)
 	h.vocab = vocab
-	h.logits = take(logitsLen(n, vocab))
-	h.max = take(rows)
-	h.folds = take(rows * (foldLen + 1)) // 1 for the score
+	h.logits = take(npu.Float32, logitsLen(n, vocab))
+	h.max = take(npu.Float32, rows)
+	h.folds = take(npu.Float32, rows*(foldLen+1)) // 1 for the score
 }
 
 // foldLen is the number of values of a row in the folds of npu.Device.SoftmaxFold.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/attention/cache"
-	"github.com/easyrl/easyrl/attention/rope"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -17,11 +17,14 @@ type Runner struct {
 	cfg     *Config
 	maxRows int     // rows per call
 	mem     scratch // memory of the activations and of head
-	rope    rope.Table
-	pass    pass
-	acts    blockActs
-	last    npu.Buffer // [maxRows, D] picked rows of the last layer's output
-	out     npu.Buffer // [rows, V] logits, allocated when first needed
+	pass    layer.Pass
+	blocks  blocks
+	kv      layer.Cache // the pass's
+	x       npu.Buffer  // [maxRows, D] residual stream
+	norm    npu.Buffer  // [maxRows, D] memory of pass.Norm
+	acts    int         // words of mem before the activations of blocks
+	last    npu.Buffer  // [maxRows, D] picked rows of the last layer's output
+	out     npu.Buffer  // [rows, V] logits, allocated when first needed
 	// scores holds log-probabilities, entropies and statistics, [4, maxRows].
 	scores  npu.Buffer
 	head    *head
@@ -36,9 +39,9 @@ type Runner struct {
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
-		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), after: npu.NewBatch(dev),
-		steps: newGraphCache[stepKey](dev)}
-	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
+		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, blocks: newBlocks(dev, c),
+		head: newHead(dev), batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
+	if err := r.mem.reserve(runnerWords(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}
 	var err error
@@ -47,43 +50,43 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 		return nil, fmt.Errorf("ids of %d rows: %w", maxRows, err)
 	}
 	r.carve(r.mem.take)
+	r.acts = r.mem.used
 	return r, nil
 }
 
-// carve takes the buffers for maxRows rows per call.
-func (r *Runner) carve(take func(n int) npu.Buffer) {
-	c, rows := r.cfg, r.maxRows
-	d, qd, kd, f := rows*c.HiddenSize, rows*c.Heads*c.HeadDim, rows*c.KVHeads*c.HeadDim, rows*c.FFNSize
-	x := take(d)
-	r.pass = pass{dev: r.dev, cfg: c, norm: take(d), inner: take(f)}
-	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
-	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
-	r.last, r.scores = take(d), take(4*rows)
-	r.head.carve(rows, c.VocabSize, take)
+// carve takes the buffers for maxRows rows per call, without those of blocks.
+func (r *Runner) carve(take layer.Take) {
+	d := r.maxRows * r.cfg.HiddenSize
+	r.x, r.norm = take(npu.Float32, d), take(activationType(r.dev), d)
+	r.last, r.scores = take(npu.Float32, d), take(npu.Float32, 4*r.maxRows)
+	r.head.carve(r.maxRows, r.cfg.VocabSize, take)
 }
 
-// runnerValues returns the number of activation values of a runner for up to rows rows per call.
-func runnerValues(c *Config, rows int) int {
-	total := 0
-	r := &Runner{cfg: c, maxRows: rows, head: newHead(nil)}
-	r.carve(func(n int) npu.Buffer {
-		total += padded(n)
-		return npu.Buffer{}
+// carveBlocks takes the activations of blocks for n rows.
+func (r *Runner) carveBlocks(n int, take layer.Take) {
+	r.blocks.carve(layer.Room{Rows: n, Own: n, Layers: 1, DType: activationType(r.dev), Take: take})
+}
+
+// runnerWords returns the number of words of float32 of the activations of a runner for up to rows rows per call.
+func runnerWords(c *Config, rows int) int {
+	r := &Runner{cfg: c, maxRows: rows, head: newHead(nil), blocks: newBlocks(nil, c)}
+	return measure(func(take layer.Take) {
+		r.carve(take)
+		r.carveBlocks(rows, take)
 	})
-	return total
 }
 
 // RunnerBytes returns the memory, in bytes, of a runner for up to rows rows per call, with logits for
 // at most logits of them. It leaves out the table of rotary positions and the index arrays.
 func RunnerBytes(c *Config, rows, logits int) int64 {
-	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
+	return int64(npu.Float32.Size()) * (int64(runnerWords(c, rows)) + int64(logits)*int64(c.VocabSize))
 }
 
 // Close frees the runner's memory.
 func (r *Runner) Close() {
 	r.steps.free()
 	r.mem.free()
-	r.rope.Free(r.dev)
+	r.blocks.free()
 	r.batch.Free()
 	r.after.Free()
 	r.dev.Free(r.ids)
@@ -114,17 +117,26 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	r.runRows = n
 	b, d := r.batch, r.cfg.HiddenSize
 	ids, wanted, cacheSlots, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
-	r.pass.positions = b.Ints(l.Positions)
+	r.pass.Positions, r.pass.Segments = b.Ints(l.Positions), segments
 	b.Upload()
-	a, p := r.sized(n)
-	p.layers(w, &a, ids, func(layer int) {
-		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, cacheSlots, r.cfg.Attention())
-		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.Attention())
-	})
+	r.kv = layer.Cache{K: c.K, V: c.V, Slots: cacheSlots}
+	out := r.layers(w, ids)
 	x := r.last.Slice(0, len(want)*d)
-	r.dev.GatherRows(x, a.x, wanted, d)
+	r.dev.GatherRows(x, out, wanted, d)
 	r.project(w, logits, x, len(want))
 	return logits, nil
+}
+
+// layers runs tokens through all layers and returns the output of the last one.
+func (r *Runner) layers(w *Weights, tokens npu.Ints) npu.Buffer {
+	x := r.x.Slice(0, r.pass.Rows*r.cfg.HiddenSize)
+	r.dev.Embed(x, w.Embed, tokens)
+	for i, block := range w.Layers {
+		for s, branch := range r.blocks {
+			branch.Forward(&r.pass, i, block[s], x, x)
+		}
+	}
+	return x
 }
 
 // check requires n, a number of rows, to be within the runner's limit.
@@ -138,18 +150,20 @@ func (r *Runner) check(n int) error {
 // begin makes room for a pass of n rows whose largest position is last, and returns a buffer for
 // the logits of want rows.
 func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
-	table, err := r.rope.Grow(r.dev, last)
-	if err != nil {
+	if err := r.blocks.prepare(last); err != nil {
 		return npu.Buffer{}, err
 	}
-	r.pass.t, r.pass.rope = n, table
-	r.pass.own.set(nil, 0, n)
+	r.mem.used = r.acts
+	r.carveBlocks(n, r.mem.take)
+	p := &r.pass
+	p.Rows, p.Norm, p.Cache = n, r.norm.Slice(0, n*r.cfg.HiddenSize), &r.kv
+	p.Own.Set(nil, 0, n)
 	return r.logits(want)
 }
 
 // project computes the logits of x, n rows of the last layer's output.
 func (r *Runner) project(w *Weights, logits, x npu.Buffer, n int) {
-	h := r.pass.norm.Slice(0, n*r.cfg.HiddenSize)
+	h := r.norm.Slice(0, n*r.cfg.HiddenSize)
 	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
 	r.dev.Linear(logits, h, w.Head, npu.Buffer{}, n, false)
 }
@@ -167,18 +181,6 @@ func (r *Runner) Sample(ids []int32, logp []float32, logits npu.Buffer, params [
 	r.dev.DownloadInts(ids, sampled)
 	r.dev.Download(logp, scores)
 	return r.dev.Sync()
-}
-
-// sized returns the activations and the pass sliced to n rows.
-func (r *Runner) sized(n int) (blockActs, pass) {
-	c, a, p := r.cfg, r.acts, r.pass
-	d, qd, kd, f := n*c.HiddenSize, n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim, n*c.FFNSize
-	a.x, a.mid = a.x.Slice(0, d), a.mid.Slice(0, d)
-	a.q, a.k, a.v, a.att = a.q.Slice(0, qd), a.k.Slice(0, kd), a.v.Slice(0, kd), a.att.Slice(0, qd)
-	a.qRaw, a.kRaw = a.q, a.k
-	a.gate, a.up = a.gate.Slice(0, f), a.up.Slice(0, f)
-	p.norm, p.inner = p.norm.Slice(0, d), p.inner.Slice(0, f)
-	return a, p
 }
 
 // logits returns a buffer for n rows of logits and grows it if needed.
@@ -251,8 +253,8 @@ func (r *Runner) normed(w *Weights, rows, targets []int32) (npu.Buffer, npu.Ints
 	}
 	picks, wanted := r.after.Ints(rows), r.after.Ints(targets)
 	r.after.Upload()
-	x, h := r.last.Slice(0, n*d), r.pass.norm.Slice(0, n*d)
-	r.dev.GatherRows(x, r.acts.x, picks, d)
+	x, h := r.last.Slice(0, n*d), r.norm.Slice(0, n*d)
+	r.dev.GatherRows(x, r.x, picks, d)
 	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
 	return h, wanted, nil
 }

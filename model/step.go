@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/easyrl/easyrl/attention/cache"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -53,18 +54,14 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	r.runRows = n
 	tokens, slots, tables, list := b.Ints(s.ids), b.Ints(s.slots), c.Tables(b, s.sequences, s.lens), b.Params(s.params)
 	tables.Lens.Max = int32(key.longest) // rounded up, because it is an argument that a replay repeats
-	r.pass.positions = b.Ints(s.positions)
+	r.pass.Positions, r.pass.Segments = b.Ints(s.positions), npu.Segments{}
 	places, values := c.Load(b)
 	b.Upload()
 	c.Apply(places, values)
+	r.kv = layer.Cache{K: c.K, V: c.V, Slots: slots, Tables: &tables}
 	sampled, scores := r.ids.Slice(0, key.rows), r.scores.Slice(0, key.rows)
 	err = r.steps.run(key, func() {
-		a, p := r.sized(key.rows)
-		p.layers(w, &a, tokens, func(layer int) {
-			r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, slots, r.cfg.Attention())
-			r.dev.AttentionCached(a.att, a.q, c.K[layer], c.V[layer], &tables, r.cfg.Attention())
-		})
-		r.project(w, logits, a.x, key.rows)
+		r.project(w, logits, r.layers(w, tokens), key.rows)
 		r.dev.Sample(sampled, scores, logits, r.cfg.VocabSize, list)
 	})
 	if err != nil {

@@ -3,10 +3,11 @@ package model
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/model/carry"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -26,19 +27,18 @@ type Tape struct {
 	In, Out []float32
 
 	mem     scratch // memory of all buffers below
-	rope    rope.Table
-	pass    pass
-	acts    []blockActs // one per layer; they share buffers if no backward pass follows
-	last    npu.Buffer  // [T, D] output of the last block
-	picked  npu.Buffer  // [N, D] rows of last that predict a target
-	hidden  npu.Buffer  // [N, D] picked, normed
-	logp    npu.Buffer  // [N]
-	entropy npu.Buffer  // [N]
-	stats   npu.Buffer  // [N, 2], see npu.Device.SoftmaxFinish
+	pass    layer.Pass
+	blocks  blocks
+	inputs  [][]npu.Buffer // [T, D] by layer and sublayer, its input; all share one if no backward pass follows
+	last    npu.Buffer     // [T, D] output of the last block
+	picked  npu.Buffer     // [N, D] rows of last that predict a target
+	hidden  npu.Buffer     // [N, D] picked, normed
+	logp    npu.Buffer     // [N]
+	entropy npu.Buffer     // [N]
+	stats   npu.Buffer     // [N, 2], see npu.Device.SoftmaxFinish
 	head    *head
 	dPicked npu.Buffer // [N, D]
 	dx      npu.Buffer // [T, D]
-	grads   blockGrads
 
 	batch       *npu.Batch // owns the memory of index
 	vocab       vocabulary
@@ -63,15 +63,19 @@ type passKey struct {
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
-	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: scratch{dev: dev, purpose: npu.Activations},
-		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: vocabulary{size: c.Whole().VocabSize},
-		passes: newGraphCache[passKey](dev)}
+	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, blocks: newBlocks(dev, c),
+		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: newHead(dev), batch: npu.NewBatch(dev),
+		vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
+	for range c.Layers {
+		t.inputs = append(t.inputs, make([]npu.Buffer, len(t.blocks)))
+	}
+	return t
 }
 
 // Divide connects the tape to those of the other tensor ranks. All run the same layouts.
 func (t *Tape) Divide(ranks *carry.Carry) {
 	part := t.cfg.Part()
-	t.pass.carry = ranks
+	t.pass.Carry = ranks
 	t.vocab.starts = part.VocabStarts()
 	t.vocab.rank = part.At.TP
 	t.vocab.sequence = part.Sequence
@@ -82,13 +86,13 @@ func (t *Tape) Divide(ranks *carry.Carry) {
 func (t *Tape) Close() {
 	t.passes.free()
 	t.mem.free()
-	t.rope.Free(t.dev)
+	t.blocks.free()
 	t.batch.Free()
 }
 
 // Wait waits for the device and returns the first failure of the tensor ranks or the device. If
 // it returns nil, the results of earlier calls of Run are valid.
-func (t *Tape) Wait() error { return errors.Join(t.pass.carry.Err(), t.dev.Sync()) }
+func (t *Tape) Wait() error { return errors.Join(t.pass.Carry.Err(), t.dev.Sync()) }
 
 // Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may
 // change when Load returns.
@@ -139,7 +143,7 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 	}
 	t.invTemp = 1 / temperature
 	if !t.cfg.First() {
-		t.dev.Upload(t.acts[0].x, t.In)
+		t.dev.Upload(t.inputs[0][0], t.In)
 	}
 	if err := t.run(t.key(w, keep), func() { t.forward(w) }); err != nil {
 		return err
@@ -160,7 +164,7 @@ func (t *Tape) run(key passKey, kernels func()) error {
 		return t.passes.run(key, kernels)
 	}
 	kernels()
-	return t.pass.carry.Err()
+	return t.pass.Carry.Err()
 }
 
 // key returns the key of a pass over the loaded layout.
@@ -174,10 +178,10 @@ func (t *Tape) forward(w *Weights) {
 	if t.cfg.First() {
 		t.embed(w.Embed)
 	}
-	for i := range t.acts {
+	for i := range t.inputs {
 		out := t.last
-		if i+1 < len(t.acts) {
-			out = t.acts[i+1].x
+		if i+1 < len(t.inputs) {
+			out = t.inputs[i+1][0]
 		}
 		t.block(w, i, out)
 	}
@@ -194,7 +198,7 @@ func (t *Tape) forward(w *Weights) {
 		t.dev.RMSNorm(t.hidden.Slice(lo*d, hi*d), t.picked.Slice(lo*d, hi*d), w.Norm, hi-lo, t.cfg.NormEps)
 	}
 	if x.part.rows != nil {
-		t.pass.gather(t.hidden, x.part.targets, d)
+		t.pass.Gather(t.hidden, x.part.targets, d)
 	}
 	t.head.forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.targets, t.invTemp)
 }
@@ -202,8 +206,8 @@ func (t *Tape) forward(w *Weights) {
 // embed looks up this rank's rows of the input. If tensor ranks divide the vocabulary, each looks
 // up the rows of its tokens, packed by owner (see tokenOwners), and gets all others.
 func (t *Tape) embed(table npu.Matrix) {
-	x, d := t.acts[0].x, t.cfg.HiddenSize
-	if t.pass.carry == nil {
+	x, d := t.inputs[0][0], t.cfg.HiddenSize
+	if t.pass.Carry == nil {
 		t.dev.Embed(x, table, t.index.tokens.IDs)
 		return
 	}
@@ -217,20 +221,30 @@ func (t *Tape) embed(table npu.Matrix) {
 		}
 	}
 	if n := counts[t.vocab.rank]; n > 0 {
-		t.dev.Embed(t.pass.norm.Slice(from, from+n), table, owned.ids)
+		t.dev.Embed(t.pass.Norm.Slice(from, from+n), table, owned.ids)
 	}
-	t.pass.carry.Gather(t.pass.norm, counts)
-	if o := &t.pass.own; o.rows() > 0 {
-		t.dev.GatherRows(x, t.pass.norm, owned.places.Slice(o.lo, o.hi), d)
+	t.pass.Carry.Gather(t.pass.Norm, counts)
+	if o := &t.pass.Own; o.Rows() > 0 {
+		t.dev.GatherRows(x, t.pass.Norm, owned.places.Slice(o.Lo, o.Hi), d)
 	}
 }
 
-// block runs layer i forward from t.acts[i].x.
+// block runs layer i forward from t.inputs[i][0].
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
-	a := &t.acts[i]
-	t.pass.forward(&w.Layers[i], a, out, func() {
-		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.segments, t.cfg.Attention())
-	})
+	for s, branch := range t.blocks {
+		to := out
+		if s+1 < len(t.blocks) {
+			to = t.inputs[i][s+1]
+		}
+		branch.Forward(&t.pass, i, w.Layers[i][s], t.inputs[i][s], to)
+	}
+}
+
+// blockBackward replaces t.dx, the gradient of layer i's output, by that of its input.
+func (t *Tape) blockBackward(w *Weights, g *Gradients, i int) {
+	for s, branch := range slices.Backward(t.blocks) {
+		branch.Backward(&t.pass, i, w.Layers[i][s], g.Layers[i][s], t.inputs[i][s], t.dx)
+	}
 }
 
 // Backward adds the gradients of a loss to g, leaf by leaf, in the given format. dLogp is
@@ -274,23 +288,23 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 		t.head.backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.targets, t.invTemp, &x.picked)
 		t.hiddenBackward(w, g, fixed)
 	}
-	t.grads.segments = x.segments
-	t.grads.leaves, t.grads.heads, t.grads.own = x.leaves, x.leaves, x.leaves
+	s := &t.pass.Gradients
+	s.Leaves, s.Heads, s.Own = x.leaves, x.leaves, x.leaves
 	if x.part.rows != nil {
-		t.grads.own = x.part.leaves
-		t.grads.own.FixedPoint = fixed
+		s.Own = x.part.leaves
+		s.Own.FixedPoint = fixed
 	}
-	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
-	for i := len(t.acts) - 1; i >= 0; i-- {
-		if t.Recompute && i < len(t.acts)-1 { // the shared buffers have the activations of the last layer
+	s.Heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
+	for i := range slices.Backward(t.inputs) {
+		if t.Recompute && i < len(t.inputs)-1 { // the shared buffers have the activations of the last layer
 			t.block(w, i, t.last)
 		}
 		g.begin(i)
-		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
+		t.blockBackward(w, g, i)
 		g.end(i)
 	}
 	if t.cfg.First() {
-		dx := t.pass.allRows(t.dx, t.grads.all)
+		dx := t.pass.AllRows(t.dx)
 		if !x.tokens.Firsts.IsNil() {
 			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
@@ -321,79 +335,60 @@ func (t *Tape) hiddenBackward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 // begin reserves memory for a pass over the loaded layout and assigns its buffers.
 func (t *Tape) begin(keep bool) error {
 	n, targets := t.index.shape.rows, t.index.shape.targets
-	table, err := t.rope.Grow(t.dev, t.index.positions.Max)
-	if err != nil {
+	if err := t.blocks.prepare(t.index.positions.Max); err != nil {
 		return err
 	}
-	t.pass.own.set(t.index.part.rows, t.vocab.rank, n)
-	own := t.pass.own.rows()
-	if err := t.mem.reserve(t.carve(n, own, targets, keep, nil)); err != nil {
+	p := &t.pass
+	p.Own.Set(t.index.part.rows, t.vocab.rank, n)
+	own := p.Own.Rows()
+	words := measure(func(take layer.Take) { t.carve(n, own, targets, keep, take) })
+	if err := t.mem.reserve(words); err != nil {
 		return fmt.Errorf("activations of %d rows: %w", n, err)
 	}
-	t.carve(n, own, targets, keep, &t.mem)
-	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.positions, table
+	t.carve(n, own, targets, keep, t.mem.take)
+	p.Rows, p.Positions, p.Segments = n, t.index.positions, t.index.segments
 	return nil
 }
 
-// carve assigns the buffers of a pass from mem and returns the number of values. n is the number of
-// rows, own the number of those that this rank has in the residual stream, and picks the number of
-// targets. If mem is nil, carve only counts, and the buffers are undefined.
-func (t *Tape) carve(n, own, picks int, keep bool, mem *scratch) int {
-	total := 0
-	take := func(n int) npu.Buffer {
-		total += padded(n)
-		if mem == nil {
-			return npu.Buffer{}
-		}
-		return mem.take(n)
-	}
-	c := t.cfg
-	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
-	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
-	t.last = take(own * d)
-	t.picked, t.hidden = take(picks*d), take(picks*d)
-	t.logp, t.entropy, t.stats = take(picks), take(picks), take(2*picks)
+// carve assigns the buffers of a pass. n is the number of rows, own the number of those that this rank has in the
+// residual stream, and picks the number of targets.
+func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
+	c, d := t.cfg, t.cfg.HiddenSize
+	residual := func(rows int) npu.Buffer { return take(npu.Float32, rows*d) }
+	floats := func(n int) npu.Buffer { return take(npu.Float32, n) }
+	room := layer.Room{Rows: n, Own: own, Layers: 1, Backward: keep, DType: activationType(t.dev), Take: take}
+	t.pass.Norm = room.Activations(n * d)
+	t.last = residual(own)
+	t.picked, t.hidden = residual(picks), room.Activations(picks*d)
+	t.logp, t.entropy, t.stats = floats(picks), floats(picks), floats(2*picks)
 	if c.Last() {
 		t.head.carve(picks, c.MaxVocabShard(), take)
 	}
-	var shared blockActs
-	for i := range t.acts {
-		if keep && !t.Recompute || i == 0 { // else the layers share the first one's buffers
-			shared = t.carveBlock(n, own, keep, take)
-		}
-		t.acts[i] = shared
-		if keep {
-			t.acts[i].x = take(own * d)
-		} else {
-			t.acts[i].x, t.acts[i].mid = t.last, t.last
+	if keep && !t.Recompute {
+		room.Layers = c.Layers
+	}
+	t.blocks.carve(room)
+	for i, inputs := range t.inputs {
+		for s := range inputs {
+			switch {
+			case !keep:
+				inputs[s] = t.last
+			case s > 0 && i >= room.Layers: // recomputed
+				inputs[s] = t.inputs[0][s]
+			default:
+				inputs[s] = residual(own)
+			}
 		}
 	}
 	if keep {
-		t.dPicked, t.dx = take(picks*d), take(own*d)
-		s := &t.grads
-		s.norm, s.att, s.q, s.k, s.v = take(n*d), take(n*qd), take(n*qd), take(n*kd), take(n*kd)
-		s.part = s.norm
+		t.dPicked, t.dx = residual(picks), residual(own)
+		s := &t.pass.Gradients
+		s.Norm = room.Activations(n * d)
+		s.Part = s.Norm
 		if t.vocab.sequence {
-			s.all, s.part = take(n*d), take(own*d)
+			s.All, s.Part = residual(n), room.Activations(own*d)
 		}
 	}
-	return total
-}
-
-// carveBlock takes what one block keeps, except its input.
-func (t *Tape) carveBlock(n, own int, keep bool, take func(int) npu.Buffer) blockActs {
-	c := t.cfg
-	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	a := blockActs{q: take(n * qd), k: take(n * kd), v: take(n * kd), att: take(n * qd),
-		gate: take(n * c.FFNSize), up: take(n * c.FFNSize)}
-	a.qRaw, a.kRaw = a.q, a.k
-	if keep {
-		a.mid, a.stats = take(own*c.HiddenSize), take(n*c.Heads*2)
-		if c.QKNorm {
-			a.qRaw, a.kRaw = take(n*qd), take(n*kd)
-		}
-	}
-	return a
 }
 
 // ActivationBytes returns the maximum memory, in bytes, of a tape of shape c for a micro-batch of
@@ -409,5 +404,6 @@ func ActivationBytes(c *Config, rows, leaf, targets int, recompute bool) int64 {
 		t.vocab.sequence = true
 	}
 	const keep = true
-	return int64(t.carve(rows, own, targets, keep, nil)) * int64(npu.Float32.Size())
+	words := measure(func(take layer.Take) { t.carve(rows, own, targets, keep, take) })
+	return int64(words) * int64(npu.Float32.Size())
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
@@ -14,54 +15,47 @@ import (
 // ErrNotFinite marks weights that contain NaN or infinity.
 var ErrNotFinite = tensor.ErrNotFinite
 
-// LayerOf holds one value per tensor of a decoder block: Vec for each vector and Mat for
-// each matrix. Matrices are [out, in].
-type LayerOf[Vec, Mat any] struct {
-	AttnNorm, MLPNorm   Vec // [hidden]
-	Q, K, V, O          Mat
-	QBias, KBias, VBias Vec // none without QKVBias
-	QNorm, KNorm        Vec // [head dim], none without QKNorm
-	Gate, Up, Down      Mat
-}
-
-// Layer holds the weights of one decoder block.
-type Layer = LayerOf[npu.Buffer, npu.Matrix]
-
 // tensors holds one value per tensor of a decoder.
 type tensors[Vec, Mat any] struct {
 	Embed  Mat
-	Layers []LayerOf[Vec, Mat]
+	Layers [][]layer.Tensors[Vec, Mat] // by layer and sublayer
 	Norm   Vec
 	Head   Mat // Embed if embeddings are tied and one stage has both
 }
 
-// bind sets the tensors of a decoder of shape c to values that it takes from vector and matrix, in
-// the order of Config.Params.
-func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat) {
-	if c.First() {
-		t.Embed = matrix()
+// bind sets the tensors of a decoder of shape c, where vector and matrix return the value of parameter i of
+// Config.Params.
+func (t *tensors[Vec, Mat]) bind(c *Config, vector func(i int) Vec, matrix func(i int) Mat) {
+	i := -1 // the last parameter
+	next := func() int {
+		i++
+		return i
 	}
-	t.Layers = make([]LayerOf[Vec, Mat], c.Layers)
-	for i := range t.Layers {
-		l := &t.Layers[i]
-		l.AttnNorm = vector()
-		l.Q, l.K, l.V, l.O = matrix(), matrix(), matrix(), matrix()
-		if c.QKVBias {
-			l.QBias, l.KBias, l.VBias = vector(), vector(), vector()
+	if c.First() {
+		t.Embed = matrix(next())
+	}
+	t.Layers = make([][]layer.Tensors[Vec, Mat], c.Layers)
+	block := c.Block()
+	for l := range t.Layers {
+		t.Layers[l] = make([]layer.Tensors[Vec, Mat], len(block))
+		for s, sublayer := range block {
+			values := &t.Layers[l][s]
+			for _, p := range sublayer.Params() {
+				if p.Cols == 0 {
+					values.Vectors = append(values.Vectors, vector(next()))
+				} else {
+					values.Matrices = append(values.Matrices, matrix(next()))
+				}
+			}
 		}
-		if c.QKNorm {
-			l.QNorm, l.KNorm = vector(), vector()
-		}
-		l.MLPNorm = vector()
-		l.Gate, l.Up, l.Down = matrix(), matrix(), matrix()
 	}
 	if !c.Last() {
 		return
 	}
-	t.Norm = vector()
+	t.Norm = vector(next())
 	t.Head = t.Embed
 	if !c.Tied || !c.First() {
-		t.Head = matrix()
+		t.Head = matrix(next())
 	}
 }
 
@@ -75,6 +69,7 @@ type Weights struct {
 	arena     npu.Buffer // memory of all values
 	dev       tensor.Transfer
 	purpose   npu.Purpose
+	dtype     npu.DType
 	offloaded offloaded // values after Unload
 }
 
@@ -90,13 +85,8 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 
 // bindParams makes the tensors of a decoder use the buffers of its parameters.
 func (w *Weights) bindParams() {
-	used := 0 // parameters that bind has taken
-	next := func() *tensor.Param {
-		used++
-		return &w.Params[used-1]
-	}
-	w.bind(w.Config, func() npu.Buffer { return next().Buffer }, func() npu.Matrix {
-		p := next()
+	w.bind(w.Config, func(i int) npu.Buffer { return w.Params[i].Buffer }, func(i int) npu.Matrix {
+		p := &w.Params[i]
 		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
 	})
 }
@@ -108,7 +98,7 @@ func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32",
 			purpose, i.Name, i.WeightType, i.ActivationType)
 	}
-	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose}
+	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose, dtype: npu.Float32}
 	if err := w.allocate(); err != nil {
 		return nil, err
 	}
@@ -124,7 +114,7 @@ func (w *Weights) allocate() error {
 	if total == 0 {
 		return nil
 	}
-	arena, err := w.dev.Alloc(npu.Float32, total, w.purpose)
+	arena, err := w.dev.Alloc(w.dtype, total, w.purpose)
 	if err != nil {
 		return fmt.Errorf("allocate %s: %w", w.purpose, err)
 	}
@@ -351,7 +341,7 @@ func (w *Weights) Counts(n int) []int {
 // offset returns the index in the arena of the first value of a row of p. A row of a matrix must
 // be the first one of a block of npu.MatrixBlock rows.
 func (w *Weights) offset(p *tensor.Param, row int) int {
-	start := int(p.Buffer.Addr()-w.arena.Addr()) / npu.Float32.Size()
+	start := int(p.Buffer.Addr()-w.arena.Addr()) / w.dtype.Size()
 	switch {
 	case row == 0:
 		return start

@@ -149,13 +149,21 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return b
 }
 
+// As returns the memory of b as values of another type, which must fill it exactly.
+func (b Buffer) As(dtype DType) Buffer {
+	if b.Bytes()%int64(dtype.Size()) != 0 {
+		panic(fmt.Sprintf("npu: %d bytes as %s", b.Bytes(), dtype))
+	}
+	b.n, b.dtype = int(b.Bytes())/dtype.Size(), dtype
+	return b
+}
+
 // Words returns the memory of a buffer of Int64 as Int32, two for each value, for transfers.
 func (b Buffer) Words() Buffer {
 	if b.n > 0 && b.dtype != Int64 {
 		panic(fmt.Sprintf("npu: words of a buffer of %s, expected int64", b.dtype))
 	}
-	b.dtype, b.n = Int32, 2*b.n
-	return b
+	return b.As(Int32)
 }
 
 // Float32s returns the memory of b if the host can address it, else nil. It panics if b has

@@ -142,7 +142,7 @@ func (t *Trained) Params() []optim.Param {
 			sums = t.Own[i]
 		}
 		out[i] = optim.Param{
-			Name: p.Name, Terms: t.Weights.Config.Terms(p.Name),
+			Name: p.Name, Terms: max(1, p.Terms),
 			Update: npu.Update{
 				W: t.Weights.Params[p.Of].Buffer.Slice(from, to), G: sums,
 				M: t.First.Params[i].Buffer, V: t.Second.Params[i].Buffer, Decay: p.Decay(),

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/npu"
@@ -208,46 +206,6 @@ func inFile(name string, err error) error {
 		errs = append(errs, inFile(name, e))
 	}
 	return errors.Join(errs...)
-}
-
-// NumParams returns the number of weights. Tied embeddings count once.
-func (c *Config) NumParams() int64 {
-	var n int64
-	for _, p := range c.Params() {
-		n += int64(p.Rows) * int64(max(p.Cols, 1))
-	}
-	return n
-}
-
-// FLOPs returns the number of floating-point operations of the matrix products and the attention
-// of a forward pass. A multiply-add counts as two. rows is the number of tokens, targets the number
-// of predicted tokens, and keys the number of keys that all rows together attend to.
-func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
-	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	layer := float64(2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize)) +
-		float64(4*float64(keys)*float64(qd))
-	return float64(float64(c.Layers)*layer) + float64(2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize))
-}
-
-// TrainFLOPs returns the floating-point operations of a forward and a backward pass
-// over l, counted as three forward passes.
-func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
-	keys := int64(l.Rows()) // a row attends to itself and to all earlier positions
-	for _, p := range l.Positions {
-		keys += int64(p)
-	}
-	return 3 * c.FLOPs(l.Rows(), len(l.Targets), keys)
-}
-
-// Cache returns the shape of a cache of pages for a number of sequences of up to some
-// positions.
-func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
-	return cache.Shape{Layers: c.Layers, Heads: c.Attention(), Pages: pages, Sequences: sequences, Positions: positions}
-}
-
-// RopeTable returns the table of rotary positions.
-func (c *Config) RopeTable() rope.Table {
-	return rope.Table{Theta: c.RopeTheta, Scaling: c.RopeScaling, Dim: c.HeadDim, Context: c.MaxPositions}
 }
 
 // Attention returns the shape of the decoder's attention.

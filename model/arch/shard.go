@@ -4,22 +4,17 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 )
 
 // Range is a half-open range of indices.
-type Range struct{ From, To int }
+type Range = layer.Range
 
-// Len returns the number of indices.
-func (r Range) Len() int { return r.To - r.From }
-
-// Part is the part of a decoder that a rank holds. Matrices whose output is divided (q, k, v, gate,
-// up, embedding, output projection) hold some rows, and those whose input is divided (o, down)
-// some columns. A rank holds all heads of a query group, so tensor ranks need no keys or values
-// of each other. FFN and Vocab start at multiples of npu.MatrixBlock, where the kernels' orders of
-// reduction can be cut.
+// Part is the part of a decoder that a rank holds. Each sublayer says how tensor ranks divide it; the embedding
+// and the output projection are divided by tokens, at multiples of npu.MatrixBlock (see layer.Blocks).
 type Part struct {
 	Whole   *Config // shape of the complete decoder
 	Mesh    parallel.Mesh
@@ -46,10 +41,11 @@ func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Conf
 	if err := c.CheckMesh(m); err != nil {
 		return nil, err
 	}
-	p := &Part{Whole: c, Mesh: m, At: at, Layers: c.stage(m.PP, at.PP), KVHeads: even(c.KVHeads, m.TP, at.TP),
-		FFN: blocks(c.FFNSize, m.TP, at.TP), Vocab: blocks(c.VocabSize, m.TP, at.TP), Sequence: sequence && m.TP > 1}
+	attention, mlp := c.attention(0).Divide(m.TP, at.TP, false), c.mlp(0).Divide(m.TP, at.TP, false)
 	group := c.Heads / c.KVHeads // query heads of a key-value head
-	p.Heads = Range{p.KVHeads.From * group, p.KVHeads.To * group}
+	p := &Part{Whole: c, Mesh: m, At: at, Layers: c.stage(m.PP, at.PP), KVHeads: attention.Part, FFN: mlp.Part,
+		Heads: Range{From: attention.Part.From * group, To: attention.Part.To * group},
+		Vocab: layer.Blocks(c.VocabSize, m.TP, at.TP), Sequence: sequence && m.TP > 1}
 	local := *c
 	local.part = p
 	local.Layers = p.Layers.Len()
@@ -72,10 +68,11 @@ func (c *Config) CheckMesh(m parallel.Mesh) error {
 		}
 	}
 	limit("pp", m.PP, c.Layers, "layers")
-	limit("tp", m.TP, c.KVHeads, "key-value heads (a rank holds all queries of a key-value head)")
-	limit("tp", m.TP, numBlocks(c.FFNSize),
-		fmt.Sprintf("blocks of %d in the feed-forward size %d", npu.MatrixBlock, c.FFNSize))
-	limit("tp", m.TP, numBlocks(c.VocabSize),
+	for _, s := range c.Block() {
+		n, what := s.MaxRanks()
+		limit("tp", m.TP, n, what)
+	}
+	limit("tp", m.TP, layer.NumBlocks(c.VocabSize),
 		fmt.Sprintf("blocks of %d in the vocabulary of %d", npu.MatrixBlock, c.VocabSize))
 	return errors.Join(errs...)
 }
@@ -107,7 +104,7 @@ func (c *Config) TiedStages(p *tensor.Param) bool {
 func (p *Part) VocabStarts() []int32 {
 	var starts []int32
 	for i := range p.Mesh.TP {
-		starts = append(starts, int32(blocks(p.Whole.VocabSize, p.Mesh.TP, i).From))
+		starts = append(starts, int32(layer.Blocks(p.Whole.VocabSize, p.Mesh.TP, i).From))
 	}
 	return append(starts, int32(p.Whole.VocabSize))
 }
@@ -117,7 +114,7 @@ func (c *Config) MaxVocabShard() int {
 	if c.part == nil {
 		return c.VocabSize
 	}
-	return blocks(c.part.Whole.VocabSize, c.part.Mesh.TP, 0).Len()
+	return layer.Blocks(c.part.Whole.VocabSize, c.part.Mesh.TP, 0).Len()
 }
 
 // stage returns the layers of a pipeline stage. The division makes the slowest stage as fast as
@@ -125,39 +122,19 @@ func (c *Config) MaxVocabShard() int {
 // target.
 func (c *Config) stage(stages, stage int) Range {
 	if stages == 1 {
-		return Range{0, c.Layers}
+		return Range{From: 0, To: c.Layers}
 	}
-	one := *c
-	one.Layers = 1
-	head := float64(2 * float64(c.HiddenSize) * float64(c.VocabSize)) // operations per row of the output projection
-	layer := one.FLOPs(1, 1, 0) - head                                // operations per row of a layer
-	best, last := 0.0, 0                                              // slowest stage's cost, last stage's layers
+	head, one := c.headFLOPs(1), c.layerFLOPs(1, 0) // operations per row of the output projection, and of a layer
+	best, last := 0.0, 0                            // slowest stage's cost, last stage's layers
 	for n := 1; n <= c.Layers-(stages-1); n++ {
 		others := (c.Layers - n + stages - 2) / (stages - 1) // layers of the largest other stage
-		cost := max(float64(float64(n)*layer)+head, float64(others)*layer)
+		cost := max(float64(float64(n)*one)+head, float64(others)*one)
 		if last == 0 || cost <= best {
 			best, last = cost, n
 		}
 	}
 	if stage == stages-1 {
-		return Range{c.Layers - last, c.Layers}
+		return Range{From: c.Layers - last, To: c.Layers}
 	}
-	return even(c.Layers-last, stages-1, stage)
+	return layer.Even(c.Layers-last, stages-1, stage)
 }
-
-// even returns the i-th of n ranges of count indices, as even as possible, larger ones first.
-func even(count, n, i int) Range {
-	each, larger := count/n, count%n // larger is the number of ranges with one index more
-	start := func(i int) int { return i*each + min(i, larger) }
-	return Range{start(i), start(i + 1)}
-}
-
-// blocks is even for blocks of npu.MatrixBlock indices, which it does not divide. The last block may
-// be shorter.
-func blocks(count, n, i int) Range {
-	r := even(numBlocks(count), n, i)
-	return Range{r.From * npu.MatrixBlock, min(count, r.To*npu.MatrixBlock)}
-}
-
-// numBlocks returns the number of blocks of count indices.
-func numBlocks(count int) int { return (count + npu.MatrixBlock - 1) / npu.MatrixBlock }

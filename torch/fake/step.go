@@ -36,7 +36,7 @@ func (r *rank) step(ctx context.Context, f *wire.Frame) (wire.Message, error) {
 	for i := range params {
 		p := &r.policy.Params[i]
 		params[i] = optim.Param{
-			Name: p.Name, Terms: r.policy.Config.Terms(p.Name),
+			Name: p.Name, Terms: max(1, p.Terms),
 			Update: npu.Update{
 				W: p.Buffer, G: r.gradients.Params[i],
 				M: r.first.Params[i].Buffer, V: r.second.Params[i].Buffer, Decay: p.Decay(),

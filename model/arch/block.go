@@ -1,0 +1,131 @@
+package arch
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/attention/cache"
+	"github.com/easyrl/easyrl/attention/rope"
+	"github.com/easyrl/easyrl/attention/sublayer"
+	"github.com/easyrl/easyrl/model/layer"
+	"github.com/easyrl/easyrl/model/tensor"
+)
+
+// Names of the embedding's tensor and the output projection's.
+const (
+	EmbedName = "model.embed_tokens.weight"
+	HeadName  = "lm_head.weight"
+)
+
+// Block returns the sublayers of each layer, in the order of a forward pass. With a Part they are the rank's parts.
+func (c *Config) Block() []layer.Sublayer {
+	w := c.Whole()
+	// Projections into the residual stream start smaller (Radford et al. 2019, section 2.3).
+	residualStd := c.InitStd / math.Sqrt(2*float64(w.Layers))
+	attend, mlp := w.attention(residualStd), w.mlp(residualStd)
+	if p := c.part; p != nil {
+		attend = attend.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
+		mlp = mlp.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
+	}
+	return []layer.Sublayer{attend, mlp}
+}
+
+// attention returns the attention of a complete decoder.
+func (c *Config) attention(residualStd float64) sublayer.Attention {
+	return sublayer.Attention{Width: c.HiddenSize, Heads: c.Heads, KVHeads: c.KVHeads, Dim: c.HeadDim,
+		Part: layer.Range{To: c.KVHeads}, Bias: c.QKVBias, Norm: c.QKNorm, Std: c.InitStd, ResidualStd: residualStd,
+		Rope: rope.Table{Theta: c.RopeTheta, Scaling: c.RopeScaling, Dim: c.HeadDim, Context: c.MaxPositions}}
+}
+
+// mlp returns the feed-forward network of a complete decoder.
+func (c *Config) mlp(residualStd float64) layer.MLP {
+	return layer.MLP{Width: c.HiddenSize, Size: c.FFNSize, Part: layer.Range{To: c.FFNSize}, Std: c.InitStd,
+		ResidualStd: residualStd}
+}
+
+// Params returns the tensors of the decoder, or of the part that c describes, in arena order (see
+// model.Weights). With tied embeddings and several stages, both the first and the last stage have
+// the embedding.
+func (c *Config) Params() tensor.Params {
+	p := c.part // where c's part begins
+	if p == nil {
+		p = &Part{}
+	}
+	var ps tensor.Params
+	vocabulary := func(name string) {
+		ps = append(ps, tensor.Param{Name: name, Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd, Layer: -1,
+			Whole: tensor.Whole{Rows: c.Whole().VocabSize, Cols: c.HiddenSize, Row: p.Vocab.From}})
+	}
+	if c.First() {
+		vocabulary(EmbedName)
+	}
+	block := c.Block()
+	for l := range c.Layers {
+		for _, s := range block {
+			for _, param := range s.Params() {
+				param.Name = fmt.Sprintf("model.layers.%d.%s", p.Layers.From+l, param.Name)
+				param.Layer = l
+				ps = append(ps, param)
+			}
+		}
+	}
+	if !c.Last() {
+		return ps
+	}
+	norm := layer.NormParam("model.norm.weight", c.HiddenSize, p.Sequence)
+	norm.Layer = -1
+	ps = append(ps, norm)
+	if !c.Tied {
+		vocabulary(HeadName)
+	} else if !c.First() {
+		vocabulary(EmbedName)
+	}
+	return ps
+}
+
+// NumParams returns the number of weights. Tied embeddings count once.
+func (c *Config) NumParams() int64 {
+	var n int64
+	for _, p := range c.Params() {
+		n += int64(p.Rows) * int64(max(p.Cols, 1))
+	}
+	return n
+}
+
+// FLOPs returns the number of floating-point operations of the matrix products and the attention
+// of a forward pass. A multiply-add counts as two. rows is the number of tokens, targets the number
+// of predicted tokens, and keys the number of keys that all rows together attend to.
+func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
+	return float64(float64(c.Layers)*c.layerFLOPs(rows, keys)) + c.headFLOPs(targets)
+}
+
+// layerFLOPs returns the operations of one layer.
+func (c *Config) layerFLOPs(rows int, keys int64) float64 {
+	sum := 0.0
+	for _, s := range c.Block() {
+		sum += s.FLOPs(rows, keys)
+	}
+	return sum
+}
+
+// headFLOPs returns the operations of the output projection.
+func (c *Config) headFLOPs(targets int) float64 {
+	return float64(2 * float64(targets) * float64(c.HiddenSize) * float64(c.VocabSize))
+}
+
+// TrainFLOPs returns the floating-point operations of a forward and a backward pass
+// over l, counted as three forward passes.
+func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
+	keys := int64(l.Rows()) // a row attends to itself and to all earlier positions
+	for _, p := range l.Positions {
+		keys += int64(p)
+	}
+	return 3 * c.FLOPs(l.Rows(), len(l.Targets), keys)
+}
+
+// Cache returns the shape of a cache of pages for a number of sequences of up to some
+// positions.
+func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
+	return cache.Shape{Layers: c.Layers, Heads: c.Attention(), Pages: pages, Sequences: sequences, Positions: positions}
+}

@@ -1,0 +1,173 @@
+package layer
+
+import (
+	"slices"
+
+	"github.com/easyrl/easyrl/model/carry"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Pass runs T rows through the layers of a rank. Its buffers belong to the Tape or the Runner.
+type Pass struct {
+	Dev   npu.Device
+	Width int     // D
+	Eps   float32 // of the norms
+
+	Rows      int // T
+	Positions npu.Ints
+	Segments  npu.Segments // the rows' sequences; zero in a decode step
+	Cache     *Cache       // keys and values of earlier passes; nil in training
+	Own       Own          // rows of the residual stream that this rank has
+	Carry     *carry.Carry // connection to the other tensor ranks; nil without
+	Norm      npu.Buffer   // [T, D] scratch: the norm of all rows
+	Gradients Scratch      // used in a backward pass
+
+	outputs []npu.Projection // arguments of Project
+}
+
+// Cache holds the keys and values of sequences in pages, by layer, and where this pass finds and adds its own.
+type Cache struct {
+	K, V   []npu.Buffer
+	Slots  npu.Ints    // slot of each row
+	Tables *npu.Tables // pages of each row's sequence in a decode step; nil if rows attend to one another
+}
+
+// Scratch is what a backward pass shares between sublayers.
+type Scratch struct {
+	Norm   npu.Buffer // [T, D] gradient of a norm's output
+	All    npu.Buffer // [T, D] all rows of a gradient, if ranks divide them
+	Part   npu.Buffer // this rank's rows of Norm's values if ranks divide them, else Norm
+	Leaves npu.Leaves // leaves of the T rows
+	Own    npu.Leaves // leaves of this rank's rows
+	Heads  npu.Leaves // leaves in the format for sums to which each head of the decoder contributes
+}
+
+// Own is the range of rows of the residual stream [T, D] that this rank has. With sequence
+// parallelism (Korthikanti et al. 2022), tensor ranks divide the rows between the sublayers'
+// products, where each value depends on one row only. Without it, a rank has all rows, and
+// Bounds is nil.
+type Own struct {
+	Bounds []int // first row of each tensor rank, then T
+	Lo, Hi int   // this rank has rows [Lo, Hi)
+}
+
+// Rows returns the number of this rank's rows.
+func (o *Own) Rows() int { return o.Hi - o.Lo }
+
+// Set gives the rank rows bounds[rank] to bounds[rank+1] or, if bounds is nil, all t rows.
+func (o *Own) Set(bounds []int, rank, t int) {
+	o.Bounds, o.Lo, o.Hi = bounds, 0, t
+	if bounds != nil {
+		o.Lo, o.Hi = bounds[rank], bounds[rank+1]
+	}
+}
+
+// Gather completes x [T, width]. Each rank has computed the rows that bounds gives it.
+func (p *Pass) Gather(x npu.Buffer, bounds []int, width int) {
+	counts := make([]int, len(bounds)-1)
+	for i := range counts {
+		counts[i] = (bounds[i+1] - bounds[i]) * width
+	}
+	p.Carry.Gather(x, counts)
+}
+
+// Normalize sets p.Norm to the norm of all rows. x has this rank's rows.
+func (p *Pass) Normalize(x, weight npu.Buffer) {
+	o := &p.Own
+	if n := o.Rows(); n > 0 {
+		p.Dev.RMSNorm(p.Norm.Slice(o.Lo*p.Width, o.Hi*p.Width), x, weight, n, p.Eps)
+	}
+	if o.Bounds != nil {
+		p.Gather(p.Norm, o.Bounds, p.Width)
+	}
+}
+
+// Project computes outputs from the norm of x, which has this rank's rows, and sets p.Norm as Normalize does.
+func (p *Pass) Project(x, weight npu.Buffer, outputs ...npu.Projection) {
+	p.outputs = append(p.outputs[:0], outputs...) // keeps the arguments off the heap
+	if p.Own.Bounds == nil {
+		p.Dev.NormLinear(p.outputs, p.Norm, x, weight, p.Rows, p.Eps)
+		return
+	}
+	p.Normalize(x, weight)
+	for _, o := range p.outputs {
+		p.Dev.Linear(o.Y, p.Norm, o.W, o.Bias, p.Rows, false)
+	}
+}
+
+// Linear computes y = start + x wᵀ, summed over the tensor ranks. x has all rows; y and start, which may be the
+// same, have this rank's.
+func (p *Pass) Linear(y, start, x npu.Buffer, w npu.Matrix) {
+	if p.Carry != nil {
+		p.sum(y, start, p.Norm, true, w.Rows, func(y npu.Buffer, lo, hi int, add bool) {
+			p.Dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, add)
+		})
+		return
+	}
+	if y.Addr() != start.Addr() {
+		p.Dev.Copy(y, start)
+	}
+	p.Dev.Linear(y, x, w, npu.Buffer{}, p.Rows, true)
+}
+
+// sum computes y = start + Σ products over the tensor ranks, or without start if started is false.
+// started is needed because start is also the zero Buffer if this rank has no rows. start and y
+// have this rank's rows, scratch has all rows. Without sequence parallelism, y has all rows and
+// scratch is unused. product computes rows [lo, hi) of this rank's product into its y, from 0 or,
+// with add, from the values in y.
+func (p *Pass) sum(y, start, scratch npu.Buffer, started bool, width int,
+	product func(y npu.Buffer, lo, hi int, add bool)) {
+	if p.Own.Bounds == nil {
+		p.Carry.Rows(y, start, p.Rows, width,
+			func(lo, hi int, add bool) { product(y.Slice(lo*width, hi*width), lo, hi, add) })
+		return
+	}
+	p.Carry.Scatter(y, start, scratch, started, p.Own.Bounds, width, func(lo, hi int, add bool) {
+		product(scratch.Slice(lo*width, hi*width), lo, hi, add)
+	})
+}
+
+// AllRows returns all rows of dx, which has this rank's.
+func (p *Pass) AllRows(dx npu.Buffer) npu.Buffer {
+	o, all := &p.Own, p.Gradients.All
+	if o.Bounds == nil {
+		return dx
+	}
+	if o.Rows() > 0 {
+		p.Dev.Copy(all.Slice(o.Lo*p.Width, o.Hi*p.Width), dx)
+	}
+	p.Gather(all, o.Bounds, p.Width)
+	return all
+}
+
+// NormBackward adds to dx, which has this rank's rows, the gradient of the norm's input x, and to g that of its
+// weight. products give the gradient Σ dy w of the norm's output, one chain over the terms of all, summed over the
+// tensor ranks: they divide the blocks of the products, so they continue the chain in that order.
+func (p *Pass) NormBackward(dx npu.Buffer, g npu.Sums, x, weight npu.Buffer, products ...npu.Product) {
+	s := &p.Gradients
+	p.linearBackwardInput(s.Part, s.Norm, products)
+	p.Dev.RMSNormBackward(dx, g, s.Part, x, weight, 1, p.Eps, true, &s.Own)
+}
+
+// linearBackwardInput computes dx = Σ dy w over products, summed over the tensor ranks. scratch is
+// [T, D]. It may be dx if dx has all rows.
+func (p *Pass) linearBackwardInput(dx, scratch npu.Buffer, products []npu.Product) {
+	if p.Carry == nil {
+		p.Dev.LinearBackwardInput(dx, products, p.Rows, false)
+		return
+	}
+	width := products[0].W.Cols
+	p.sum(dx, npu.Buffer{}, scratch, false, width, func(dx npu.Buffer, lo, hi int, add bool) {
+		part := slices.Clone(products)
+		for i := range part {
+			n := part[i].W.Rows
+			part[i].DY = part[i].DY.Slice(lo*n, hi*n)
+		}
+		p.Dev.LinearBackwardInput(dx, part, hi-lo, add)
+	})
+}
+
+// Product returns dy·w with all of w's rows in one block.
+func Product(dy npu.Buffer, w npu.Matrix) npu.Product {
+	return npu.Product{DY: dy, W: w, Block: w.Rows}
+}
