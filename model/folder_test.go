@@ -98,7 +98,7 @@ func TestCheckFinite(t *testing.T) {
 		require.NoError(t, err)
 		w.Init(1)
 		require.NoError(t, w.CheckFinite())
-		dev.Upload(w.Norm.Slice(0, 1), []float32{v})
+		dev.Upload(w.Head.Vectors[0].Slice(0, 1), []float32{v})
 		err = w.CheckFinite()
 		require.ErrorIs(t, err, ErrNotFinite)
 		require.ErrorContains(t, err, "weights of model.norm.weight: ")

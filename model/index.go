@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -116,6 +117,16 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 	x.shape = arrayShape{n, targets, len(x.hostSegments), len(x.ends), len(x.pickedEnds), x.tokens.Firsts.Len()}
 	b.Upload()
 	return nil
+}
+
+// picksOf returns the targets of a pass on a tensor rank.
+func (x *layoutArrays) picksOf(rank int) layer.Targets {
+	t := layer.Targets{Tokens: x.targets, Rows: x.picks, Hi: x.shape.targets, Leaves: x.picked, Own: x.picked}
+	if x.part.rows != nil {
+		t.Bounds, t.Lo, t.Hi = x.part.targets, x.part.targets[rank], x.part.targets[rank+1]
+		t.Rows, t.Own = x.part.picks, x.part.picked
+	}
+	return t
 }
 
 // divide sets x.owned. In hostTokens, it replaces this rank's tokens by their ids from the rank's

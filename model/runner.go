@@ -27,7 +27,7 @@ type Runner struct {
 	out     npu.Buffer  // [rows, V] logits, allocated when first needed
 	// scores holds log-probabilities, entropies and statistics, [4, maxRows].
 	scores  npu.Buffer
-	head    *head
+	head    *layer.Logits
 	batch   *npu.Batch // index arrays of a pass
 	after   *npu.Batch // index arrays of LogProbs, Logits and Sample, which follow a pass
 	ids     npu.Buffer // [maxRows] sampled ids
@@ -40,7 +40,7 @@ type Runner struct {
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
 		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, blocks: newBlocks(dev, c),
-		head: newHead(dev), batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
+		head: c.Head().NewLogits(dev, nil), batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
 	if err := r.mem.reserve(runnerWords(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}
@@ -59,7 +59,7 @@ func (r *Runner) carve(take layer.Take) {
 	d := r.maxRows * r.cfg.HiddenSize
 	r.x, r.norm = take(npu.Float32, d), take(activationType(r.dev), d)
 	r.last, r.scores = take(npu.Float32, d), take(npu.Float32, 4*r.maxRows)
-	r.head.carve(r.maxRows, r.cfg.VocabSize, take)
+	r.head.Carve(r.maxRows, take)
 }
 
 // carveBlocks takes the activations of blocks for n rows.
@@ -69,7 +69,7 @@ func (r *Runner) carveBlocks(n int, take layer.Take) {
 
 // runnerWords returns the number of words of float32 of the activations of a runner for up to rows rows per call.
 func runnerWords(c *Config, rows int) int {
-	r := &Runner{cfg: c, maxRows: rows, head: newHead(nil), blocks: newBlocks(nil, c)}
+	r := &Runner{cfg: c, maxRows: rows, head: c.Head().NewLogits(nil, nil), blocks: newBlocks(nil, c)}
 	return measure(func(take layer.Take) {
 		r.carve(take)
 		r.carveBlocks(rows, take)
@@ -164,8 +164,8 @@ func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 // project computes the logits of x, n rows of the last layer's output.
 func (r *Runner) project(w *Weights, logits, x npu.Buffer, n int) {
 	h := r.norm.Slice(0, n*r.cfg.HiddenSize)
-	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
-	r.dev.Linear(logits, h, w.Head, npu.Buffer{}, n, false)
+	r.dev.RMSNorm(h, x, w.Head.Vectors[0], n, r.cfg.NormEps)
+	r.dev.Linear(logits, h, w.Head.Matrices[0], npu.Buffer{}, n, false)
 }
 
 // Sample draws a token from each row of logits, as npu.Device.Sample does, and waits.
@@ -214,7 +214,7 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 		scores := r.scores.Slice(0, n)
 		entropies := r.scores.Slice(r.maxRows, r.maxRows+n)
 		stats := r.scores.Slice(2*r.maxRows, 2*r.maxRows+2*n)
-		r.head.forward(scores, entropies, stats, h, w.Head, wanted, 1/temperature)
+		r.head.Forward(scores, entropies, stats, h, w.Head.Matrices[0], wanted, 1/temperature)
 		r.dev.Download(logp[:n], scores)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}
@@ -234,7 +234,7 @@ func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 	if err != nil {
 		return err
 	}
-	r.dev.Linear(buf, h, w.Head, npu.Buffer{}, len(rows), false)
+	r.dev.Linear(buf, h, w.Head.Matrices[0], npu.Buffer{}, len(rows), false)
 	r.dev.Download(logits, buf)
 	return r.dev.Sync()
 }
@@ -255,6 +255,6 @@ func (r *Runner) normed(w *Weights, rows, targets []int32) (npu.Buffer, npu.Ints
 	r.after.Upload()
 	x, h := r.last.Slice(0, n*d), r.norm.Slice(0, n*d)
 	r.dev.GatherRows(x, r.x, picks, d)
-	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
+	r.dev.RMSNorm(h, x, w.Head.Vectors[0], n, r.cfg.NormEps)
 	return h, wanted, nil
 }

@@ -26,19 +26,14 @@ type Tape struct {
 	// input to Out, unless it is the first. Out is valid after the next Wait.
 	In, Out []float32
 
-	mem     scratch // memory of all buffers below
-	pass    layer.Pass
-	blocks  blocks
-	inputs  [][]npu.Buffer // [T, D] by layer and sublayer, its input; all share one if no backward pass follows
-	last    npu.Buffer     // [T, D] output of the last block
-	picked  npu.Buffer     // [N, D] rows of last that predict a target
-	hidden  npu.Buffer     // [N, D] picked, normed
-	logp    npu.Buffer     // [N]
-	entropy npu.Buffer     // [N]
-	stats   npu.Buffer     // [N, 2], see npu.Device.SoftmaxFinish
-	head    *head
-	dPicked npu.Buffer // [N, D]
-	dx      npu.Buffer // [T, D]
+	mem    scratch // memory of all buffers below
+	pass   layer.Pass
+	blocks blocks
+	inputs [][]npu.Buffer // [T, D] by layer and sublayer, its input; all share one if no backward pass follows
+	last   npu.Buffer     // [T, D] output of the last block
+	head   *layer.HeadBranch
+	picks  layer.Targets // of the loaded layout
+	dx     npu.Buffer    // [T, D]
 
 	batch       *npu.Batch // owns the memory of index
 	vocab       vocabulary
@@ -46,7 +41,6 @@ type Tape struct {
 	targets     int          // number of targets of the loaded layout, without padding
 	trained     bool         // Load uploaded the arrays that Backward needs
 	kept        bool         // Run kept the activations that Backward needs
-	invTemp     float32      // 1/temperature of the last Run
 	passes      *graphCache[passKey]
 	paddedDLogp []float32 // copy of Backward's dLogp with zeros for padding targets
 }
@@ -64,7 +58,7 @@ type passKey struct {
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, blocks: newBlocks(dev, c),
-		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: newHead(dev), batch: npu.NewBatch(dev),
+		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev), batch: npu.NewBatch(dev),
 		vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
 	for range c.Layers {
 		t.inputs = append(t.inputs, make([]npu.Buffer, len(t.blocks)))
@@ -79,7 +73,7 @@ func (t *Tape) Divide(ranks *carry.Carry) {
 	t.vocab.starts = part.VocabStarts()
 	t.vocab.rank = part.At.TP
 	t.vocab.sequence = part.Sequence
-	t.head.divide(ranks, part.Vocab.From)
+	t.head.Divide(ranks)
 }
 
 // Close frees the activations.
@@ -141,7 +135,8 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 	if err := t.begin(keep); err != nil {
 		return err
 	}
-	t.invTemp = 1 / temperature
+	t.picks = t.index.picksOf(t.vocab.rank)
+	t.picks.InvTemp = 1 / temperature
 	if !t.cfg.First() {
 		t.dev.Upload(t.inputs[0][0], t.In)
 	}
@@ -149,8 +144,8 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 		return err
 	}
 	if t.cfg.Last() {
-		t.dev.Download(logp, t.logp.Slice(0, t.targets))
-		t.dev.Download(entropy, t.entropy.Slice(0, t.targets))
+		t.dev.Download(logp, t.head.Logp.Slice(0, t.targets))
+		t.dev.Download(entropy, t.head.Entropy.Slice(0, t.targets))
 	} else {
 		t.dev.Download(t.Out, t.last)
 	}
@@ -169,12 +164,11 @@ func (t *Tape) run(key passKey, kernels func()) error {
 
 // key returns the key of a pass over the loaded layout.
 func (t *Tape) key(w *Weights, keep bool) passKey {
-	return passKey{shape: t.index.shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
+	return passKey{shape: t.index.shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.picks.InvTemp}
 }
 
 // forward computes the log-probabilities and entropies of all targets.
 func (t *Tape) forward(w *Weights) {
-	x := &t.index
 	if t.cfg.First() {
 		t.embed(w.Embed)
 	}
@@ -185,22 +179,9 @@ func (t *Tape) forward(w *Weights) {
 		}
 		t.block(w, i, out)
 	}
-	if !t.cfg.Last() {
-		return
+	if t.cfg.Last() {
+		t.head.Forward(&t.pass, w.Head, t.last, &t.picks)
 	}
-	lo, hi, picks := 0, x.shape.targets, x.picks // this rank's targets
-	if x.part.rows != nil {
-		lo, hi, picks = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks
-	}
-	d := t.cfg.HiddenSize
-	if lo < hi {
-		t.dev.GatherRows(t.picked.Slice(lo*d, hi*d), t.last, picks, d)
-		t.dev.RMSNorm(t.hidden.Slice(lo*d, hi*d), t.picked.Slice(lo*d, hi*d), w.Norm, hi-lo, t.cfg.NormEps)
-	}
-	if x.part.rows != nil {
-		t.pass.Gather(t.hidden, x.part.targets, d)
-	}
-	t.head.forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.targets, t.invTemp)
 }
 
 // embed looks up this rank's rows of the input. If tensor ranks divide the vocabulary, each looks
@@ -264,7 +245,7 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 		dLogp = t.paddedDLogp
 	}
 	if t.cfg.Last() {
-		t.dev.Upload(t.logp, dLogp) // reuses the buffer, whose log-probabilities Run has downloaded
+		t.dev.Upload(t.head.Logp, dLogp) // reuses the buffer, whose log-probabilities Run has downloaded
 	} else {
 		t.dev.Upload(t.dx, t.In)
 	}
@@ -283,10 +264,9 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x := &t.index
 	x.leaves.FixedPoint = fixed
-	x.picked.FixedPoint = fixed
 	if t.cfg.Last() {
-		t.head.backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.targets, t.invTemp, &x.picked)
-		t.hiddenBackward(w, g, fixed)
+		t.picks.Leaves.FixedPoint, t.picks.Own.FixedPoint = fixed, fixed
+		t.head.Backward(&t.pass, w.Head, g.Head, t.dx, &t.picks)
 	}
 	s := &t.pass.Gradients
 	s.Leaves, s.Heads, s.Own = x.leaves, x.leaves, x.leaves
@@ -309,27 +289,6 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
 	}
-}
-
-// hiddenBackward computes the gradient of t.last in t.dx from that of t.hidden in t.dPicked, which
-// it overwrites, and adds that of the last norm to g.
-func (t *Tape) hiddenBackward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
-	x, d := &t.index, t.cfg.HiddenSize
-	lo, hi, picks, leaves := 0, x.shape.targets, x.picks, x.picked
-	if x.part.rows != nil {
-		lo, hi = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1]
-		picks, leaves = x.part.picks, x.part.picked
-		leaves.FixedPoint = fixed
-	}
-	if !t.dx.IsNil() { // this rank has rows
-		t.dev.Zero(t.dx)
-	}
-	if lo == hi {
-		return
-	}
-	part := t.dPicked.Slice(lo*d, hi*d)
-	t.dev.RMSNormBackward(part, g.Norm, part, t.picked.Slice(lo*d, hi*d), w.Norm, 1, t.cfg.NormEps, false, &leaves)
-	t.dev.ScatterAddRows(t.dx, part, picks, d)
 }
 
 // begin reserves memory for a pass over the loaded layout and assigns its buffers.
@@ -355,14 +314,11 @@ func (t *Tape) begin(keep bool) error {
 func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 	c, d := t.cfg, t.cfg.HiddenSize
 	residual := func(rows int) npu.Buffer { return take(npu.Float32, rows*d) }
-	floats := func(n int) npu.Buffer { return take(npu.Float32, n) }
 	room := layer.Room{Rows: n, Own: own, Layers: 1, Backward: keep, DType: activationType(t.dev), Take: take}
 	t.pass.Norm = room.Activations(n * d)
 	t.last = residual(own)
-	t.picked, t.hidden = residual(picks), room.Activations(picks*d)
-	t.logp, t.entropy, t.stats = floats(picks), floats(picks), floats(2*picks)
 	if c.Last() {
-		t.head.carve(picks, c.MaxVocabShard(), take)
+		t.head.Carve(room, picks)
 	}
 	if keep && !t.Recompute {
 		room.Layers = c.Layers
@@ -381,7 +337,7 @@ func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 		}
 	}
 	if keep {
-		t.dPicked, t.dx = residual(picks), residual(own)
+		t.dx = residual(own)
 		s := &t.pass.Gradients
 		s.Norm = room.Activations(n * d)
 		s.Part = s.Norm

@@ -19,8 +19,7 @@ var ErrNotFinite = tensor.ErrNotFinite
 type tensors[Vec, Mat any] struct {
 	Embed  Mat
 	Layers [][]layer.Tensors[Vec, Mat] // by layer and sublayer
-	Norm   Vec
-	Head   Mat // Embed if embeddings are tied and one stage has both
+	Head   layer.Tensors[Vec, Mat]     // its matrix is Embed if embeddings are tied and one stage has both
 }
 
 // bind sets the tensors of a decoder of shape c, where vector and matrix return the value of parameter i of
@@ -31,6 +30,15 @@ func (t *tensors[Vec, Mat]) bind(c *Config, vector func(i int) Vec, matrix func(
 		i++
 		return i
 	}
+	take := func(values *layer.Tensors[Vec, Mat], ps tensor.Params) {
+		for _, p := range ps {
+			if p.Cols == 0 {
+				values.Vectors = append(values.Vectors, vector(next()))
+			} else {
+				values.Matrices = append(values.Matrices, matrix(next()))
+			}
+		}
+	}
 	if c.First() {
 		t.Embed = matrix(next())
 	}
@@ -39,23 +47,15 @@ func (t *tensors[Vec, Mat]) bind(c *Config, vector func(i int) Vec, matrix func(
 	for l := range t.Layers {
 		t.Layers[l] = make([]layer.Tensors[Vec, Mat], len(block))
 		for s, sublayer := range block {
-			values := &t.Layers[l][s]
-			for _, p := range sublayer.Params() {
-				if p.Cols == 0 {
-					values.Vectors = append(values.Vectors, vector(next()))
-				} else {
-					values.Matrices = append(values.Matrices, matrix(next()))
-				}
-			}
+			take(&t.Layers[l][s], sublayer.Params())
 		}
 	}
 	if !c.Last() {
 		return
 	}
-	t.Norm = vector(next())
-	t.Head = t.Embed
-	if !c.Tied || !c.First() {
-		t.Head = matrix(next())
+	take(&t.Head, c.Head().Params())
+	if len(t.Head.Matrices) == 0 {
+		t.Head.Matrices = []Mat{t.Embed}
 	}
 }
 

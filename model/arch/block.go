@@ -44,6 +44,22 @@ func (c *Config) mlp(residualStd float64) layer.MLP {
 		ResidualStd: residualStd}
 }
 
+// Head returns the head, or the part of it that c describes.
+func (c *Config) Head() layer.Head {
+	h := layer.Head{Width: c.HiddenSize, Vocab: c.Whole().VocabSize, Part: layer.Range{To: c.VocabSize},
+		Largest: c.VocabSize, Std: c.InitStd}
+	if p := c.part; p != nil {
+		h.Part, h.Largest, h.Sequence = p.Vocab, layer.Blocks(h.Vocab, p.Mesh.TP, 0).Len(), p.Sequence
+	}
+	switch {
+	case !c.Tied:
+		h.Name = HeadName
+	case !c.First():
+		h.Name = EmbedName
+	}
+	return h
+}
+
 // Params returns the tensors of the decoder, or of the part that c describes, in arena order (see
 // model.Weights). With tied embeddings and several stages, both the first and the last stage have
 // the embedding.
@@ -53,33 +69,24 @@ func (c *Config) Params() tensor.Params {
 		p = &Part{}
 	}
 	var ps tensor.Params
-	vocabulary := func(name string) {
-		ps = append(ps, tensor.Param{Name: name, Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd, Layer: -1,
-			Whole: tensor.Whole{Rows: c.Whole().VocabSize, Cols: c.HiddenSize, Row: p.Vocab.From}})
+	add := func(layer int, prefix string, params ...tensor.Param) {
+		for _, param := range params {
+			param.Name, param.Layer = prefix+param.Name, layer
+			ps = append(ps, param)
+		}
 	}
+	head := c.Head()
 	if c.First() {
-		vocabulary(EmbedName)
+		add(-1, "", layer.VocabParam(EmbedName, head.Vocab, head.Width, head.Part, head.Std))
 	}
 	block := c.Block()
 	for l := range c.Layers {
 		for _, s := range block {
-			for _, param := range s.Params() {
-				param.Name = fmt.Sprintf("model.layers.%d.%s", p.Layers.From+l, param.Name)
-				param.Layer = l
-				ps = append(ps, param)
-			}
+			add(l, fmt.Sprintf("model.layers.%d.", p.Layers.From+l), s.Params()...)
 		}
 	}
-	if !c.Last() {
-		return ps
-	}
-	norm := layer.NormParam("model.norm.weight", c.HiddenSize, p.Sequence)
-	norm.Layer = -1
-	ps = append(ps, norm)
-	if !c.Tied {
-		vocabulary(HeadName)
-	} else if !c.First() {
-		vocabulary(EmbedName)
+	if c.Last() {
+		add(-1, "", head.Params()...)
 	}
 	return ps
 }
@@ -97,7 +104,7 @@ func (c *Config) NumParams() int64 {
 // of a forward pass. A multiply-add counts as two. rows is the number of tokens, targets the number
 // of predicted tokens, and keys the number of keys that all rows together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
-	return float64(float64(c.Layers)*c.layerFLOPs(rows, keys)) + c.headFLOPs(targets)
+	return float64(float64(c.Layers)*c.layerFLOPs(rows, keys)) + c.Head().FLOPs(targets)
 }
 
 // layerFLOPs returns the operations of one layer.
@@ -107,11 +114,6 @@ func (c *Config) layerFLOPs(rows int, keys int64) float64 {
 		sum += s.FLOPs(rows, keys)
 	}
 	return sum
-}
-
-// headFLOPs returns the operations of the output projection.
-func (c *Config) headFLOPs(targets int) float64 {
-	return float64(2 * float64(targets) * float64(c.HiddenSize) * float64(c.VocabSize))
 }
 
 // TrainFLOPs returns the floating-point operations of a forward and a backward pass

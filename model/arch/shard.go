@@ -109,14 +109,6 @@ func (p *Part) VocabStarts() []int32 {
 	return append(starts, int32(p.Whole.VocabSize))
 }
 
-// MaxVocabShard returns the size of the largest vocabulary shard.
-func (c *Config) MaxVocabShard() int {
-	if c.part == nil {
-		return c.VocabSize
-	}
-	return layer.Blocks(c.part.Whole.VocabSize, c.part.Mesh.TP, 0).Len()
-}
-
 // stage returns the layers of a pipeline stage. The division makes the slowest stage as fast as
 // possible. The last stage also has the output projection, whose cost assumes that each row has a
 // target.
@@ -124,8 +116,8 @@ func (c *Config) stage(stages, stage int) Range {
 	if stages == 1 {
 		return Range{From: 0, To: c.Layers}
 	}
-	head, one := c.headFLOPs(1), c.layerFLOPs(1, 0) // operations per row of the output projection, and of a layer
-	best, last := 0.0, 0                            // slowest stage's cost, last stage's layers
+	head, one := c.Head().FLOPs(1), c.layerFLOPs(1, 0) // operations per row of the output projection, and of a layer
+	best, last := 0.0, 0                               // slowest stage's cost, last stage's layers
 	for n := 1; n <= c.Layers-(stages-1); n++ {
 		others := (c.Layers - n + stages - 2) / (stages - 1) // layers of the largest other stage
 		cost := max(float64(float64(n)*one)+head, float64(others)*one)

@@ -1,8 +1,7 @@
-package model
+package layer
 
 import (
 	"github.com/easyrl/easyrl/model/carry"
-	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -11,11 +10,11 @@ const (
 	minRows   = 12      // a chunk has a multiple of these rows, because kernels are slow on few rows
 )
 
-// head computes log-probabilities over the vocabulary and their gradient, a part of the
+// Logits computes log-probabilities over the vocabulary and their gradient, a part of the
 // logits at a time: all logits of a micro-batch take more memory than the rest of the pass.
-// forward cuts the rows into chunks, backward the vocabulary into blocks. The cuts change no
-// bits. The caller of carve owns the buffers.
-type head struct {
+// Forward cuts the rows into chunks, Backward the vocabulary into blocks. The cuts change no
+// bits. Tensor ranks may divide the vocabulary.
+type Logits struct {
 	dev    npu.Device
 	first  int          // token of the weight's first row
 	carry  *carry.Carry // connection to the ranks that divide the vocabulary; nil without
@@ -23,16 +22,6 @@ type head struct {
 	logits npu.Buffer   // [chunk, V] or [N, block]
 	max    npu.Buffer   // [chunk]
 	folds  npu.Buffer   // [chunk, 2, 16], then scores [chunk]
-}
-
-// newHead returns a head on a device.
-func newHead(dev npu.Device) *head { return &head{dev: dev} }
-
-// divide restricts the weights of later calls to a part of the vocabulary that begins with token
-// first. The ranks of c have the other parts, in order.
-func (h *head) divide(c *carry.Carry, first int) {
-	h.carry = c
-	h.first = first
 }
 
 // logitsLen returns the length of the logits buffer for n rows.
@@ -49,11 +38,10 @@ func chunkRows(n, vocab int) int {
 	return rows
 }
 
-// carve takes the buffers for up to n rows. vocab is the size of the vocabulary or, if ranks
-// divide it, of its largest part.
-func (h *head) carve(n, vocab int, take layer.Take) {
+// Carve takes the buffers for up to n rows.
+func (h *Logits) Carve(n int, take Take) {
+	vocab := h.vocab
 	rows := chunkRows(n, vocab)
-	h.vocab = vocab
 	h.logits = take(npu.Float32, logitsLen(n, vocab))
 	h.max = take(npu.Float32, rows)
 	h.folds = take(npu.Float32, rows*(foldLen+1)) // 1 for the score
@@ -62,9 +50,9 @@ func (h *head) carve(n, vocab int, take layer.Take) {
 // foldLen is the number of values of a row in the folds of npu.Device.SoftmaxFold.
 const foldLen = 2 * 16
 
-// forward computes the log-probability of each target [n], the entropy of its
+// Forward computes the log-probability of each target [n], the entropy of its
 // distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
-func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
+func (h *Logits) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
 	n := targets.Len()
 	chunk := min(n, h.max.Len())
 	for lo := 0; lo < n; lo += chunk {
@@ -89,13 +77,13 @@ func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 	}
 }
 
-// backward writes the gradient of x to dx and adds that of w to g. dLogp is the gradient of logp;
-// the other operands are those of the last call of forward. l holds the leaves of x's rows.
-// backward overwrites the logits. It computes them again unless forward left those of all rows.
-func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
+// Backward writes the gradient of x to dx and adds that of w to g. dLogp is the gradient of logp;
+// the other operands are those of the last call of Forward. l holds the leaves of x's rows.
+// Backward overwrites the logits. It computes them again unless Forward left those of all rows.
+func (h *Logits) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
 	invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
-	kept := n <= h.max.Len() // forward had one chunk, so h.logits has the logits of all rows
+	kept := n <= h.max.Len() // Forward had one chunk, so h.logits has the logits of all rows
 	block := w.Rows          // rows of w whose logits fit in h.logits
 	if n*block > h.logits.Len() {
 		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock
@@ -123,9 +111,9 @@ func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buf
 	}
 }
 
-// backwardDivided is backward for a part of the vocabulary whose logits fit in memory. The next
+// backwardDivided is Backward for a part of the vocabulary whose logits fit in memory. The next
 // rank continues the gradient of x while this one computes that of w.
-func (h *head) backwardDivided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix,
+func (h *Logits) backwardDivided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix,
 	targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
 	n := targets.Len()
 	logits := h.logits.Slice(0, n*w.Rows)

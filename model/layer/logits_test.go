@@ -1,4 +1,4 @@
-package model
+package layer
 
 import (
 	"fmt"
@@ -40,14 +40,14 @@ func TestCuts(t *testing.T) {
 		[]int32{7, 8, n}, n)
 	batch.Upload()
 	run := func(logits, chunk int) []any {
-		h := head{dev: dev, logits: buffer(logits), max: buffer(chunk), folds: buffer(33 * chunk)}
+		h := Logits{dev: dev, logits: buffer(logits), max: buffer(chunk), folds: buffer(33 * chunk)}
 		logp, entropy, stats, dx := buffer(n), buffer(n), buffer(2*n), buffer(n*d)
 		sums, err := dev.Alloc(npu.Int64, w.Len()+1, npu.Gradients)
 		require.NoError(t, err)
 		dev.Zero(sums)
 		g := npu.MatrixSums{Sums: npu.NewSums(sums), Rows: vocab, Cols: d}
-		h.forward(logp, entropy, stats, x, w, targets, 0.8)
-		h.backward(dx, g, dLogp, stats, x, w, targets, 0.8, &leaves)
+		h.Forward(logp, entropy, stats, x, w, targets, 0.8)
+		h.Backward(dx, g, dLogp, stats, x, w, targets, 0.8, &leaves)
 		require.NoError(t, dev.Sync())
 		return []any{logp.Float32s(), entropy.Float32s(), stats.Float32s(), dx.Float32s(), g.Int64s()}
 	}
