@@ -31,6 +31,7 @@ func (t *tensors[Vec, Mat]) bind(c *Config, vector func(i int) Vec, matrix func(
 		return i
 	}
 	take := func(values *layer.Tensors[Vec, Mat], ps tensor.Params) {
+		*values = layer.Tensors[Vec, Mat]{}
 		for _, p := range ps {
 			if p.Cols == 0 {
 				values.Vectors = append(values.Vectors, vector(next()))
