@@ -51,9 +51,6 @@ func (t *Table) values(n int) []float32 {
 	return vals
 }
 
-// Bytes returns the size of the table.
-func (t *Table) Bytes() int64 { return t.buf.Bytes() }
-
 // Free frees the table.
 func (t *Table) Free(dev npu.Device) {
 	dev.Free(t.buf)

@@ -37,6 +37,8 @@ func floors() [][]string {
 			"inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api",
 			"torch/schedule", "torch/wire"},
 		{"inference/fleet", "attention/cache", "attention/rope", "model/tensor", "npu/device", "rollout/sample"},
+		{"model/layer"},
+		{"attention/sublayer"},
 		{"model/arch"},
 		{"model/source"},
 		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote",

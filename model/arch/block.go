@@ -19,30 +19,32 @@ const (
 )
 
 // Block returns the sublayers of each layer, in the order of a forward pass. With a Part they are the rank's parts.
-func (c *Config) Block() []layer.Sublayer {
+func (c *Config) Block() []layer.Sublayer { return []layer.Sublayer{c.attention(), c.mlp()} }
+
+func (c *Config) attention() sublayer.Attention {
 	w := c.Whole()
-	// Projections into the residual stream start smaller (Radford et al. 2019, section 2.3).
-	residualStd := c.InitStd / math.Sqrt(2*float64(w.Layers))
-	attend, mlp := w.attention(residualStd), w.mlp(residualStd)
+	a := sublayer.Attention{Width: w.HiddenSize, Heads: w.Heads, KVHeads: w.KVHeads, Dim: w.HeadDim,
+		Part: layer.Range{To: w.KVHeads}, Bias: w.QKVBias, Norm: w.QKNorm, Std: w.InitStd, ResidualStd: w.residualStd(),
+		Rope: rope.Table{Theta: w.RopeTheta, Scaling: w.RopeScaling, Dim: w.HeadDim, Context: w.MaxPositions}}
 	if p := c.part; p != nil {
-		attend = attend.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
-		mlp = mlp.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
+		a = a.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
 	}
-	return []layer.Sublayer{attend, mlp}
+	return a
 }
 
-// attention returns the attention of a complete decoder.
-func (c *Config) attention(residualStd float64) sublayer.Attention {
-	return sublayer.Attention{Width: c.HiddenSize, Heads: c.Heads, KVHeads: c.KVHeads, Dim: c.HeadDim,
-		Part: layer.Range{To: c.KVHeads}, Bias: c.QKVBias, Norm: c.QKNorm, Std: c.InitStd, ResidualStd: residualStd,
-		Rope: rope.Table{Theta: c.RopeTheta, Scaling: c.RopeScaling, Dim: c.HeadDim, Context: c.MaxPositions}}
+func (c *Config) mlp() layer.MLP {
+	w := c.Whole()
+	m := layer.MLP{Width: w.HiddenSize, Size: w.FFNSize, Part: layer.Range{To: w.FFNSize}, Std: w.InitStd,
+		ResidualStd: w.residualStd()}
+	if p := c.part; p != nil {
+		m = m.Divide(p.Mesh.TP, p.At.TP, p.Sequence)
+	}
+	return m
 }
 
-// mlp returns the feed-forward network of a complete decoder.
-func (c *Config) mlp(residualStd float64) layer.MLP {
-	return layer.MLP{Width: c.HiddenSize, Size: c.FFNSize, Part: layer.Range{To: c.FFNSize}, Std: c.InitStd,
-		ResidualStd: residualStd}
-}
+// residualStd returns the standard deviation of projections into the residual stream, which start smaller than
+// others (Radford et al. 2019, section 2.3).
+func (c *Config) residualStd() float64 { return c.InitStd / math.Sqrt(2*float64(c.Layers)) }
 
 // Head returns the head, or the part of it that c describes.
 func (c *Config) Head() layer.Head {
@@ -129,5 +131,5 @@ func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
 // Cache returns the shape of a cache of pages for a number of sequences of up to some
 // positions.
 func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
-	return cache.Shape{Layers: c.Layers, Heads: c.Attention(), Pages: pages, Sequences: sequences, Positions: positions}
+	return c.attention().Cache(c.Layers, pages, sequences, positions)
 }

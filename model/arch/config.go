@@ -12,7 +12,6 @@ import (
 
 	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/internal/filetype"
-	"github.com/easyrl/easyrl/npu"
 )
 
 // Config is the shape of a decoder, as given by a Hugging Face config.json.
@@ -207,6 +206,3 @@ func inFile(name string, err error) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Attention returns the shape of the decoder's attention.
-func (c *Config) Attention() npu.Heads { return npu.Heads{Q: c.Heads, KV: c.KVHeads, Dim: c.HeadDim} }

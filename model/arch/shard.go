@@ -41,7 +41,7 @@ func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Conf
 	if err := c.CheckMesh(m); err != nil {
 		return nil, err
 	}
-	attention, mlp := c.attention(0).Divide(m.TP, at.TP, false), c.mlp(0).Divide(m.TP, at.TP, false)
+	attention, mlp := c.attention().Divide(m.TP, at.TP, false), c.mlp().Divide(m.TP, at.TP, false)
 	group := c.Heads / c.KVHeads // query heads of a key-value head
 	p := &Part{Whole: c, Mesh: m, At: at, Layers: c.stage(m.PP, at.PP), KVHeads: attention.Part, FFN: mlp.Part,
 		Heads: Range{From: attention.Part.From * group, To: attention.Part.To * group},

@@ -270,7 +270,7 @@ func TestMeshText(t *testing.T) {
 	require.Equal(t, head+memory+tail, text(parallel.Process{Size: 1}))
 	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank
 # memory of the weights that servers receive: 0.2 MiB
-# memory of this process in total (estimated): 125.5 MiB, plus 2.0 MiB while a checkpoint is written
+# memory of this process in total (estimated): 119.4 MiB, plus 2.0 MiB while a checkpoint is written
 `+tail, text(parallel.Process{Size: 4}))
 	cfg.Inference.Instances = 1
 	require.Contains(t, text(parallel.Process{Size: 1}),
