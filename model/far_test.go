@@ -120,7 +120,7 @@ func TestStaleSteps(t *testing.T) {
 	require.EqualValues(t, 1, captured(9), "another number of rows; the logits grow")
 	require.EqualValues(t, 1, captured(2), "the logits have moved")
 	require.EqualValues(t, 0, captured(2))
-	err := d.r.blocks.prepare(5000)
+	err := d.r.branches.prepare(5000)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, captured(2), "the table of rotary positions has moved")
 	w.Free()

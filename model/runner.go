@@ -13,18 +13,18 @@ import (
 // Runner runs prompts and single tokens forward through a cache, for sampling. It is
 // not safe for concurrent use.
 type Runner struct {
-	dev     npu.Device
-	cfg     *Config
-	maxRows int     // rows per call
-	mem     scratch // memory of the activations and of head
-	pass    layer.Pass
-	blocks  blocks
-	kv      layer.Cache // the pass's
-	x       npu.Buffer  // [maxRows, D] residual stream
-	norm    npu.Buffer  // [maxRows, D] memory of pass.Norm
-	acts    int         // words of mem before the activations of blocks
-	last    npu.Buffer  // [maxRows, D] picked rows of the last layer's output
-	out     npu.Buffer  // [rows, V] logits, allocated when first needed
+	dev      npu.Device
+	cfg      *Config
+	maxRows  int     // rows per call
+	mem      scratch // memory of the activations and of head
+	pass     layer.Pass
+	branches branches
+	kv       layer.Cache // the pass's
+	x        npu.Buffer  // [maxRows, D] residual stream
+	norm     npu.Buffer  // [maxRows, D] memory of pass.Norm
+	acts     int         // words of mem before the activations of branches
+	last     npu.Buffer  // [maxRows, D] picked rows of the last layer's output
+	out      npu.Buffer  // [rows, V] logits, allocated when first needed
 	// scores holds log-probabilities, entropies and statistics, [4, maxRows].
 	scores  npu.Buffer
 	head    *layer.Logits
@@ -39,7 +39,7 @@ type Runner struct {
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
-		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, blocks: newBlocks(dev, c),
+		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, branches: newBranches(dev, c),
 		head: c.Head().NewLogits(dev, nil), batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
 	if err := r.mem.reserve(runnerWords(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
@@ -54,7 +54,7 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	return r, nil
 }
 
-// carve takes the buffers for maxRows rows per call, without those of blocks.
+// carve takes the buffers for maxRows rows per call, without those of branches.
 func (r *Runner) carve(take layer.Take) {
 	d := r.maxRows * r.cfg.HiddenSize
 	r.x, r.norm = take(npu.Float32, d), take(activationType(r.dev), d)
@@ -62,17 +62,17 @@ func (r *Runner) carve(take layer.Take) {
 	r.head.Carve(r.maxRows, take)
 }
 
-// carveBlocks takes the activations of blocks for n rows.
-func (r *Runner) carveBlocks(n int, take layer.Take) {
-	r.blocks.carve(layer.Room{Rows: n, Own: n, Layers: 1, DType: activationType(r.dev), Take: take})
+// carveBranches takes the activations of branches for n rows.
+func (r *Runner) carveBranches(n int, take layer.Take) {
+	r.branches.carve(layer.Room{Rows: n, Own: n, Layers: 1, DType: activationType(r.dev), Take: take})
 }
 
 // runnerWords returns the number of words of float32 of the activations of a runner for up to rows rows per call.
 func runnerWords(c *Config, rows int) int {
-	r := &Runner{cfg: c, maxRows: rows, head: c.Head().NewLogits(nil, nil), blocks: newBlocks(nil, c)}
+	r := &Runner{cfg: c, maxRows: rows, head: c.Head().NewLogits(nil, nil), branches: newBranches(nil, c)}
 	return measure(func(take layer.Take) {
 		r.carve(take)
-		r.carveBlocks(rows, take)
+		r.carveBranches(rows, take)
 	})
 }
 
@@ -86,7 +86,7 @@ func RunnerBytes(c *Config, rows, logits int) int64 {
 func (r *Runner) Close() {
 	r.steps.free()
 	r.mem.free()
-	r.blocks.free()
+	r.branches.free()
 	r.batch.Free()
 	r.after.Free()
 	r.dev.Free(r.ids)
@@ -132,7 +132,7 @@ func (r *Runner) layers(w *Weights, tokens npu.Ints) npu.Buffer {
 	x := r.x.Slice(0, r.pass.Rows*r.cfg.HiddenSize)
 	r.dev.Embed(x, w.Embed, tokens)
 	for i, block := range w.Layers {
-		for s, branch := range r.blocks {
+		for s, branch := range r.branches {
 			branch.Forward(&r.pass, i, block[s], x, x)
 		}
 	}
@@ -150,11 +150,11 @@ func (r *Runner) check(n int) error {
 // begin makes room for a pass of n rows whose largest position is last, and returns a buffer for
 // the logits of want rows.
 func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
-	if err := r.blocks.prepare(last); err != nil {
+	if err := r.branches.prepare(last); err != nil {
 		return npu.Buffer{}, err
 	}
 	r.mem.used = r.acts
-	r.carveBlocks(n, r.mem.take)
+	r.carveBranches(n, r.mem.take)
 	p := &r.pass
 	p.Rows, p.Norm, p.Cache = n, r.norm.Slice(0, n*r.cfg.HiddenSize), &r.kv
 	p.Own.Set(nil, 0, n)

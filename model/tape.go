@@ -26,14 +26,14 @@ type Tape struct {
 	// input to Out, unless it is the first. Out is valid after the next Wait.
 	In, Out []float32
 
-	mem    scratch // memory of all buffers below
-	pass   layer.Pass
-	blocks blocks
-	inputs [][]npu.Buffer // [T, D] by layer and sublayer, its input; all share one if no backward pass follows
-	last   npu.Buffer     // [T, D] output of the last block
-	head   *layer.HeadBranch
-	picks  layer.Targets // of the loaded layout
-	dx     npu.Buffer    // [T, D]
+	mem      scratch // memory of all buffers below
+	pass     layer.Pass
+	branches branches
+	inputs   [][]npu.Buffer // [T, D] by layer and sublayer, its input; all share one if no backward pass follows
+	last     npu.Buffer     // [T, D] output of the last block
+	head     *layer.HeadBranch
+	picks    layer.Targets // of the loaded layout
+	dx       npu.Buffer    // [T, D]
 
 	batch       *npu.Batch // owns the memory of index
 	vocab       vocabulary
@@ -57,11 +57,11 @@ type passKey struct {
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
-	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, blocks: newBlocks(dev, c),
+	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, branches: newBranches(dev, c),
 		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev), batch: npu.NewBatch(dev),
 		vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
 	for range c.Layers {
-		t.inputs = append(t.inputs, make([]npu.Buffer, len(t.blocks)))
+		t.inputs = append(t.inputs, make([]npu.Buffer, len(t.branches)))
 	}
 	return t
 }
@@ -80,7 +80,7 @@ func (t *Tape) Divide(ranks *carry.Carry) {
 func (t *Tape) Close() {
 	t.passes.free()
 	t.mem.free()
-	t.blocks.free()
+	t.branches.free()
 	t.batch.Free()
 }
 
@@ -212,9 +212,9 @@ func (t *Tape) embed(table npu.Matrix) {
 
 // block runs layer i forward from t.inputs[i][0].
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
-	for s, branch := range t.blocks {
+	for s, branch := range t.branches {
 		to := out
-		if s+1 < len(t.blocks) {
+		if s+1 < len(t.branches) {
 			to = t.inputs[i][s+1]
 		}
 		branch.Forward(&t.pass, i, w.Layers[i][s], t.inputs[i][s], to)
@@ -223,7 +223,7 @@ func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 
 // blockBackward replaces t.dx, the gradient of layer i's output, by that of its input.
 func (t *Tape) blockBackward(w *Weights, g *Gradients, i int) {
-	for s, branch := range slices.Backward(t.blocks) {
+	for s, branch := range slices.Backward(t.branches) {
 		branch.Backward(&t.pass, i, w.Layers[i][s], g.Layers[i][s], t.inputs[i][s], t.dx)
 	}
 }
@@ -294,7 +294,7 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 // begin reserves memory for a pass over the loaded layout and assigns its buffers.
 func (t *Tape) begin(keep bool) error {
 	n, targets := t.index.shape.rows, t.index.shape.targets
-	if err := t.blocks.prepare(t.index.positions.Max); err != nil {
+	if err := t.branches.prepare(t.index.positions.Max); err != nil {
 		return err
 	}
 	p := &t.pass
@@ -323,7 +323,7 @@ func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 	if keep && !t.Recompute {
 		room.Layers = c.Layers
 	}
-	t.blocks.carve(room)
+	t.branches.carve(room)
 	for i, inputs := range t.inputs {
 		for s := range inputs {
 			switch {

@@ -5,10 +5,10 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// blocks holds the branches of all layers, one for each sublayer of a block.
-type blocks []layer.Branch
+// branches holds the branches of all layers, one for each sublayer of a block.
+type branches []layer.Branch
 
-func newBlocks(dev npu.Device, c *Config) (b blocks) {
+func newBranches(dev npu.Device, c *Config) (b branches) {
 	for _, s := range c.Block() {
 		b = append(b, s.NewBranch(dev))
 	}
@@ -16,7 +16,7 @@ func newBlocks(dev npu.Device, c *Config) (b blocks) {
 }
 
 // prepare allocates what depends on positions, up to last.
-func (b blocks) prepare(last int32) error {
+func (b branches) prepare(last int32) error {
 	for _, branch := range b {
 		if err := branch.Prepare(last); err != nil {
 			return err
@@ -26,14 +26,14 @@ func (b blocks) prepare(last int32) error {
 }
 
 // carve assigns the memory of a pass.
-func (b blocks) carve(room layer.Room) {
+func (b branches) carve(room layer.Room) {
 	for _, branch := range b {
 		branch.Carve(room)
 	}
 }
 
 // free frees what prepare has allocated.
-func (b blocks) free() {
+func (b branches) free() {
 	for _, branch := range b {
 		branch.Free()
 	}
