@@ -40,7 +40,8 @@ type Runner struct {
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
 		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, branches: newBranches(dev, c),
-		head: c.Head().NewLogits(dev, nil), batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
+		head: c.Head().NewLogits(dev, nil), batch: npu.NewBatch(dev), after: npu.NewBatch(dev),
+		steps: newGraphCache[stepKey](dev)}
 	if err := r.mem.reserve(runnerWords(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}

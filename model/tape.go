@@ -58,7 +58,8 @@ type passKey struct {
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, branches: newBranches(dev, c),
-		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev), batch: npu.NewBatch(dev),
+		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev),
+		batch: npu.NewBatch(dev),
 		vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
 	for range c.Layers {
 		t.inputs = append(t.inputs, make([]npu.Buffer, len(t.branches)))

@@ -159,7 +159,8 @@ func (b *branch) Carve(room layer.Room) {
 		b.acts = append(b.acts, a)
 	}
 	if room.Backward {
-		b.grads = acts{out: room.Activations(qd), q: room.Activations(qd), k: room.Activations(kd), v: room.Activations(kd)}
+		b.grads = acts{out: room.Activations(qd), q: room.Activations(qd), k: room.Activations(kd),
+			v: room.Activations(kd)}
 	}
 }
 

@@ -182,7 +182,9 @@ func (b *measurement) training(models *trimodel.Models) error {
 		}},
 		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + activations + weights, write: weights,
 			set:    2*weights + activations,
-			before: forward, run: func() error { return synced(b.dev, models.Backward(backend.Values{backend.Policy: result.Grad})) }},
+			before: forward, run: func() error {
+				return synced(b.dev, models.Backward(backend.Values{backend.Policy: result.Grad}))
+			}},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
 		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights,

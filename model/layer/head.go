@@ -107,14 +107,15 @@ func (b *HeadBranch) Forward(p *Pass, w Weights, x npu.Buffer, t *Targets) {
 // Backward sets dx, this rank's rows, to the gradient of x, and adds the gradients of the weights to g.
 func (b *HeadBranch) Backward(p *Pass, w Weights, g Gradients, dx npu.Buffer, t *Targets) {
 	d := p.Width
-	b.logits.Backward(b.dPicked, g.Matrices[0], b.Logp, b.stats, b.hidden, w.Matrices[0], t.Tokens, t.InvTemp, &t.Leaves)
+	b.logits.Backward(b.dPicked, g.Matrices[0], b.Logp, b.stats, b.hidden, w.Matrices[0], t.Tokens, t.InvTemp,
+		&t.Leaves)
 	if !dx.IsNil() { // this rank has rows
 		b.dev.Zero(dx)
 	}
 	if t.Lo == t.Hi {
 		return
 	}
-	part := b.dPicked.Slice(t.Lo*d, t.Hi*d)
-	b.dev.RMSNormBackward(part, g.Vectors[0], part, b.picked.Slice(t.Lo*d, t.Hi*d), w.Vectors[0], 1, p.Eps, false, &t.Own)
+	part, picked := b.dPicked.Slice(t.Lo*d, t.Hi*d), b.picked.Slice(t.Lo*d, t.Hi*d)
+	b.dev.RMSNormBackward(part, g.Vectors[0], part, picked, w.Vectors[0], 1, p.Eps, false, &t.Own)
 	b.dev.ScatterAddRows(dx, part, t.Rows, d)
 }

@@ -76,7 +76,9 @@ func (m *ranked) step(t *testing.T, number int, micros []*attention.Layout) {
 	_, err := m.Publish(ctx, int64(number))
 	require.NoError(t, err)
 	for _, l := range micros {
-		require.NoError(t, m.Pass(ctx, l, int64(number), func(lp backend.Outputs) (backend.Values, error) { return lp.Values, nil }))
+		require.NoError(t, m.Pass(ctx, l, int64(number), func(lp backend.Outputs) (backend.Values, error) {
+			return lp.Values, nil
+		}))
 	}
 	require.NoError(t, m.Flush(ctx))
 	_, err = m.Step(ctx, backend.Update{Number: number, Scale: 1, LR: 1e-3})

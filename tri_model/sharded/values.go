@@ -103,7 +103,8 @@ func (v *version) WriteSafetensors(w io.Writer) error {
 	})
 }
 
-// Capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. It returns a function that writes all values to a folder,
+// Capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. It returns a
+// function that writes all values to a folder,
 // tensor by tensor, and frees the copies. The function may run while the ranks train, but must end before
 // the next Capture.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
