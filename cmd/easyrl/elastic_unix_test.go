@@ -47,7 +47,9 @@ func TestElastic(t *testing.T) {
 			x.pass()
 		})
 	}
-	tr := startTraining(t, dir, "elastic", fleet.DefaultConfig(), append(fleetSettings(steps),
+	patient := fleet.DefaultConfig()
+	patient.Patience = patient.CallTimeout // requests are held as long as the test takes
+	tr := startTraining(t, dir, "elastic", patient, append(fleetSettings(steps),
 		"inference.kind=easyrl", "control.listen=127.0.0.1:0", endpoints(proxies[0]))...)
 	control := tr.control(t)
 	fleet := func(action string, which ...int) {

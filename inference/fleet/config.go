@@ -37,6 +37,7 @@ func DefaultConfig() Config {
 		Config: state.Config{
 			MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5, EmptyWait: 2 * time.Minute,
 			Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second, Watchdog: 45 * time.Minute,
+			Patience: time.Second / 2,
 		},
 		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute,
 		ProbeEvery: 5 * time.Second, ProbeTimeout: 10 * time.Second,
@@ -66,6 +67,7 @@ func (c *Config) Validate() error {
 	duration("call timeout", c.CallTimeout)
 	duration("publish timeout", c.PublishTimeout)
 	duration("empty wait", c.EmptyWait)
+	duration("patience", c.Patience)
 	duration("backoff", c.Backoff)
 	duration("largest backoff", c.BackoffMax)
 	duration("probe every", c.ProbeEvery)

@@ -26,6 +26,8 @@ type Config struct {
 	// Watchdog is longer than every other timeout. It bounds a call that ignores its cancellation,
 	// and the wait of a request while no request starts or ends on any instance.
 	Watchdog time.Duration
+	// Patience is the least time before a call without an answer is late (pace.late).
+	Patience time.Duration
 }
 
 // backoff returns the pause after this number of tries, which is at least 1.

@@ -6,9 +6,7 @@ import (
 )
 
 const (
-	// minLate and unknownLate bound when a call is late: after the longest time that an answer took,
-	// but not before minLate, or after unknownLate if there has been no answer.
-	minLate     = time.Second / 2
+	// unknownLate is when a call is late if there has been no answer.
 	unknownLate = 2 * time.Minute
 	// minQuiet bounds when the instance of a late call is silent: after half of that time without a
 	// sign of work, but not before minQuiet.
@@ -49,20 +47,20 @@ func (p *pace) turn() {
 // longest returns the longest time that an answer of a class took, or 0.
 func (p *pace) longest(class int) time.Duration { return max(p.current[class], p.previous[class]) }
 
-// late returns the time after which a call with this limit of tokens is late. If its class has no
-// answer, late doubles the time of the nearest smaller class for each class between, or else takes
+// late returns the time after which a call with this limit of tokens is late: the longest time that an answer
+// took, but not less than patience. If its class has no answer, late doubles the time of the nearest smaller class for each class between, or else takes
 // the time of the nearest larger one.
-func (p *pace) late(maxTokens int) time.Duration {
+func (p *pace) late(maxTokens int, patience time.Duration) time.Duration {
 	class := classOf(maxTokens)
 	for c := class; c >= 0; c-- {
 		if d := p.longest(c); d > 0 {
 			const maxDoublings = 20 // keeps the shift from overflowing for any realistic time
-			return max(minLate, d<<min(class-c, maxDoublings))
+			return max(patience, d<<min(class-c, maxDoublings))
 		}
 	}
 	for c := class; c < len(p.current); c++ {
 		if d := p.longest(c); d > 0 {
-			return max(minLate, d)
+			return max(patience, d)
 		}
 	}
 	return unknownLate

@@ -24,7 +24,7 @@ type Watch struct {
 // they are sent again.
 func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	m, r := g.m, g.Request
-	late := h.pace.late(r.maxTokens)
+	late := h.pace.late(r.maxTokens, h.cfg.Patience)
 	limit := max(minQuiet, late/2)
 	waited := now.Sub(g.since)
 	switch {

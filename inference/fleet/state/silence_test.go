@@ -11,21 +11,22 @@ import (
 func TestLateAnswers(t *testing.T) {
 	t.Parallel()
 	var p pace
-	require.Equal(t, 2*time.Minute, p.late(500), "no answer yet")
+	const patience = time.Second / 2
+	require.Equal(t, 2*time.Minute, p.late(500, patience), "no answer yet")
 	p.learn(4*time.Second, 500)
 	p.learn(3*time.Second, 500)
-	require.Equal(t, 4*time.Second, p.late(500))
-	require.Equal(t, 4*time.Second, p.late(1), "no answer to a smaller request")
-	require.Equal(t, 32*time.Second, p.late(4000), "eight times the tokens")
+	require.Equal(t, 4*time.Second, p.late(500, patience))
+	require.Equal(t, 4*time.Second, p.late(1, patience), "no answer to a smaller request")
+	require.Equal(t, 32*time.Second, p.late(4000, patience), "eight times the tokens")
 	p.learn(10*time.Millisecond, 1)
-	require.Equal(t, 4*time.Second, p.late(500), "a small request says nothing about larger ones")
-	require.Equal(t, minLate, p.late(1))
+	require.Equal(t, 4*time.Second, p.late(500, patience), "a small request says nothing about larger ones")
+	require.Equal(t, patience, p.late(1, patience))
 	p.turn()
 	p.learn(2*time.Second, 500)
-	require.Equal(t, 4*time.Second, p.late(500), "as under the weights before")
+	require.Equal(t, 4*time.Second, p.late(500, patience), "as under the weights before")
 	p.turn()
 	p.turn() // a publish without a request
-	require.Equal(t, 2*time.Second, p.late(500))
+	require.Equal(t, 2*time.Second, p.late(500, patience))
 }
 
 // watched returns a machine of two instances on which answers take 10 seconds, and a call
