@@ -2,7 +2,7 @@
 // micro-batches, and replaces all of them when one fails.
 //
 // A Session is the trainer's side. Ranks compute log-probabilities, gradients and optimizer
-// updates; the trainer computes the loss. Package torch/schedule decides which replica computes
+// updates; the trainer computes the loss. Package backend/schedule decides which replica computes
 // which micro-batch. Package torch/wire implements the protocol in PROTOCOL.md.
 //
 // # Replay

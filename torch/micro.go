@@ -8,7 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
-	"github.com/easyrl/easyrl/torch/schedule"
+	"github.com/easyrl/easyrl/backend/schedule"
 	"github.com/easyrl/easyrl/torch/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/easyrl/easyrl/torch/schedule"
+	"github.com/easyrl/easyrl/backend/schedule"
 	"github.com/easyrl/easyrl/torch/wire"
 )
 

@@ -35,7 +35,7 @@ func floors() [][]string {
 			"data", "npu/cpu", "npu/host"},
 		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state",
 			"inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api",
-			"torch/schedule", "torch/wire"},
+			"backend/schedule", "torch/wire"},
 		{"inference/fleet", "attention/cache", "attention/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/layer"},
 		{"attention/sublayer"},

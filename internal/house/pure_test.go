@@ -14,7 +14,7 @@ import (
 // pure lists the packages of pure state machines. Events drive them; their
 // callers do I/O and keep time.
 func pure() []string {
-	return []string{"inference/fleet/state", "parallel/pipeline", "torch/schedule", "trainer/schedule"}
+	return []string{"inference/fleet/state", "parallel/pipeline", "backend/schedule", "trainer/schedule"}
 }
 
 // Pure packages use no goroutines, locks, contexts, clocks or I/O.
