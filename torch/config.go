@@ -1,21 +1,10 @@
-// Package torch trains on PyTorch ranks: it starts them or waits for them, sends them
-// micro-batches, and replaces all of them when one fails.
+// Package torch trains on PyTorch ranks: it starts them or waits for them, and sends them micro-batches
+// and updates.
 //
 // A Session is the trainer's side. Ranks compute log-probabilities, gradients and optimizer
-// updates; the trainer computes the loss. Package backend/schedule decides which replica computes
-// which micro-batch. Package torch/wire implements the protocol in PROTOCOL.md.
-//
-// # Replay
-//
-// A recovery point is a folder with weights and moments. The session keeps every micro-batch since
-// its last recovery point, with the derivative of the loss, and every update. After a failure it
-// starts all ranks from the recovery point and repeats these micro-batches and updates. The session calls
-// each derive only once, because it keeps the derivative, so each micro-batch counts once.
-//
-// The repeated updates have the bits of those before the failure, because a replica computes the same
-// pieces in the same order as before (schedule.Plan.Restart): ranks sum gradients in floating point.
-// That holds as far as the ranks' own kernels are deterministic. Pieces, and so bits, change only when
-// a rank runs out of memory (Session.shrink).
+// updates; the trainer computes the loss. Package backend/session decides which replica computes
+// which micro-batch, and replaces all ranks when one fails. A group implements its interface Ranks with the
+// protocol in PROTOCOL.md, of which package torch/wire has the messages.
 //
 // # Goroutines
 //
@@ -26,8 +15,7 @@
 //
 // # Ownership
 //
-// Pass copies its layout and the derivative that derive returns. A frame in rank.frames is encoded
-// memory that nobody changes; the ranks of a replica share it.
+// A frame in rank.frames is encoded memory that nobody changes; the ranks of a replica share it.
 package torch
 
 import (
@@ -40,14 +28,6 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/torch/wire"
-)
-
-const (
-	// maxRestarts limits the restarts between two completed updates.
-	maxRestarts = 3
-	// recoveryEvery is the number of updates after which a session writes a recovery point if
-	// no checkpoint has made one.
-	recoveryEvery = 10
 )
 
 // Config configures a session.

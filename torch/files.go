@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -30,7 +27,7 @@ func (s *Session) Write(ctx context.Context, what, folder string) error {
 // write makes the ranks write to the folder that makeFolder returns. It calls makeFolder for each
 // attempt. Cancelling ctx does not interrupt the ranks.
 func (s *Session) write(ctx context.Context, what string, makeFolder func() (string, error)) error {
-	return s.attempt(ctx, func(g *group) error {
+	return s.Attempt(ctx, func(g *group) error {
 		folder, err := makeFolder()
 		if err == nil {
 			err = absolute(&folder)
@@ -45,26 +42,19 @@ func (s *Session) write(ctx context.Context, what string, makeFolder func() (str
 	})
 }
 
-// savePoint writes a recovery point, and removes the last one and the updates since then.
+// savePoint writes a recovery point.
 func (s *Session) savePoint(ctx context.Context) error {
-	var next point
-	err := s.write(ctx, wire.State, func() (string, error) {
-		s.points++ // a lost rank may still be writing to the previous folder
-		folder := filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points))
-		next = point{state: folder, updates: s.updates, own: true}
-		return next.state, os.MkdirAll(next.state, 0o755)
+	var folder string
+	err := s.write(ctx, wire.State, func() (_ string, err error) {
+		folder, err = s.NewFolder()
+		return folder, err
 	})
-	if err != nil {
-		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
-	}
-	if s.point.own {
-		err = os.RemoveAll(s.point.state)
+	if err == nil {
+		err = s.Advance(s.Now(), session.Point{Folder: folder, Updates: s.Updates(), Own: true})
 	}
 	if err != nil {
-		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
+		return fmt.Errorf("write recovery point of update %d: %w", s.Updates(), err)
 	}
-	s.point = next
-	s.past = nil
 	return nil
 }
 
@@ -72,75 +62,36 @@ func (s *Session) savePoint(ctx context.Context) error {
 // recovery point already holds them, and copies its files. It returns a function that moves the copy to
 // an existing folder. Training may continue before and while move runs.
 func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err error) {
-	if !s.point.own || len(s.past) > 0 {
+	if !s.Point().Own || s.Kept() > 0 {
 		if err := s.savePoint(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s.points++
-	copied := filepath.Join(s.cfg.recovery(), fmt.Sprintf("checkpoint-%d", s.points))
-	if err := copyTree(copied, s.point.state); err != nil {
+	copied, err := s.NewFolder()
+	if err == nil {
+		err = session.CopyTree(copied, s.Point().Folder)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("keep recovery point: %w", err)
 	}
 	return func(dir string) error {
-		err := copyTree(dir, copied)
+		err := session.CopyTree(dir, copied)
 		return errors.Join(err, os.RemoveAll(copied))
 	}, nil
-}
-
-// copyTree copies the files below from to the folder to, as hard links where the file system
-// supports them.
-func copyTree(to, from string) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, name)
-		switch {
-		case entry.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case os.Link(path, target) == nil:
-			return nil
-		}
-		return copyFile(target, path)
-	})
-}
-
-// copyFile copies the contents of a file.
-func copyFile(to, from string) error {
-	in, err := filetype.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close() //nolint:errcheck // only read
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // Restore makes the ranks load a checkpoint folder that was written after the given number of
 // updates. It does nothing if the ranks started from that folder.
 func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
-	if err := absolute(&dir); err != nil {
-		return fmt.Errorf("restore %s: %w", dir, err)
+	err := absolute(&dir)
+	to := session.Point{Folder: dir, Updates: updates}
+	if err == nil && (s.Point() != to || s.Kept() > 0) {
+		s.Drop(nil)
+		if err = s.Reset(to); err == nil {
+			err = s.Attempt(ctx, func(*group) error { return nil })
+		}
 	}
-	if s.point.state == dir && s.point.updates == updates && len(s.past) == 0 {
-		return nil
-	}
-	s.dropRanks()
-	s.point = point{state: dir, updates: updates}
-	s.past = nil
-	s.updates = updates
-	s.now = s.newUpdate()
-	s.toDerive = nil
-	if err := s.attempt(ctx, func(*group) error { return nil }); err != nil {
+	if err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)
 	}
 	return nil

@@ -37,7 +37,7 @@ func TestCapture(t *testing.T) {
 		require.NoError(t, err)
 		advance(t, st.Session, 3) // the checkpoint does not change
 		require.NoError(t, move(saved))
-		require.Len(t, st.past, 1)
+		require.Equal(t, 1, st.Kept())
 	})
 	for _, name := range []string{"model.safetensors", "trainer/optimizer.safetensors"} {
 		require.FileExists(t, filepath.Join(saved, name))

@@ -9,15 +9,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
 // group is a set of ranks that started together. The ranks compute together, so if one fails, the session
 // replaces the complete group.
 type group struct {
-	ranks  []*rank    // by number; elements are nil until the ranks are connected
-	events chan event // from the goroutines of all ranks
-	launch *launch    // nil if the session did not start the ranks
+	cfg     *Config
+	ranks   []*rank          // by number; elements are nil until the ranks are connected
+	events  chan event       // from the goroutines of all ranks
+	memory  []wire.Memory    // the session's, by rank
+	launch  *launch          // nil if the session did not start the ranks
+	answers []session.Answer // for Receive and Poll
+	epoch   int              // number of calls of Discard, before which answers do not count
+}
+
+func newGroup(cfg *Config, memory []wire.Memory) *group {
+	n := cfg.world()
+	return &group{cfg: cfg, memory: memory, ranks: make([]*rank, n), events: make(chan event, 16*n)}
 }
 
 // explain adds the cause from torchrun's output to an error if torchrun has ended. If torchrun
@@ -33,11 +43,20 @@ func (g *group) explain(err error) error {
 		if 0 <= number && number < len(g.ranks) && g.ranks[number] != nil {
 			name = g.ranks[number].name()
 		}
-		err = &fault{name, fmt.Errorf("%w: %s", errKilled, signal)}
+		err = &session.Fault{Rank: name, Err: fmt.Errorf("%w: %s", errKilled, signal)}
 	} else if text := cause(output); text != "" && !errors.Is(err, errFailed) { // a rank that failed sent that text
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return fmt.Errorf("%w; see %s", err, g.launch.output)
+}
+
+// Diagnose implements session.Ranks.
+func (g *group) Diagnose(f *session.Fault) error {
+	f = g.findOutOfMemory(f)
+	if errors.As(f, new(*session.OutOfMemory)) {
+		return f
+	}
+	return g.explain(f)
 }
 
 // causeTime is how long findOutOfMemory waits for reports of other ranks.
@@ -46,14 +65,14 @@ const causeTime = time.Second
 // findOutOfMemory waits up to causeTime for another rank's report that it ran out of memory, and returns
 // that fault, or failed if there is none. When a rank ends, the ranks that compute with it fail too, and
 // their reports may arrive before that of the cause.
-func (g *group) findOutOfMemory(failed *fault) *fault {
+func (g *group) findOutOfMemory(failed *session.Fault) *session.Fault {
 	rankEnded := errors.Is(failed, errFailed) || errors.Is(failed, errClosed)
-	if errors.As(failed, new(*outOfMemory)) || !rankEnded {
+	if errors.As(failed, new(*session.OutOfMemory)) || !rankEnded {
 		return failed
 	}
 	unheard := map[*rank]bool{} // ranks that may still report
 	for _, r := range g.ranks {
-		if r.name() != failed.rank {
+		if r.name() != failed.Rank {
 			unheard[r] = true
 		}
 	}
@@ -66,8 +85,8 @@ func (g *group) findOutOfMemory(failed *fault) *fault {
 				continue
 			}
 			delete(unheard, e.rank)
-			var other *fault
-			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*outOfMemory)) {
+			var other *session.Fault
+			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*session.OutOfMemory)) {
 				return other
 			}
 		case <-timeout.C:
@@ -78,7 +97,8 @@ func (g *group) findOutOfMemory(failed *fault) *fault {
 }
 
 // gather waits until all ranks are connected, for Deadlines.Join at most.
-func (g *group) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
+func (g *group) gather(ctx context.Context, from *listener, token string, notify func()) error {
+	cfg := g.cfg
 	timeout := time.NewTimer(cfg.Deadlines.Join)
 	defer timeout.Stop()
 	refused := ""
@@ -144,9 +164,10 @@ func (g *group) missing() string {
 }
 
 // welcome makes the ranks load their models and the recovery point from, and checks that all agree.
-func (g *group) welcome(ctx context.Context, c *Config, from point) error {
+func (g *group) welcome(ctx context.Context, from session.Point) error {
+	c := g.cfg
 	m := wire.Welcome{
-		Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference,
+		Model: c.Model, State: from.Folder, Updates: from.Updates, Reference: c.Reference,
 		DP: c.DP, TP: c.TP, DType: c.DType, Mode: c.Mode, Recompute: c.Recompute,
 		Temperature: c.Temperature, Optimizer: c.Optimizer, LoRA: c.LoRA,
 	}
@@ -172,8 +193,8 @@ func (g *group) welcome(ctx context.Context, c *Config, from point) error {
 	return nil
 }
 
-// close ends all ranks and waits for their goroutines and for torchrun.
-func (g *group) close() {
+// Close implements session.Ranks. It also waits for torchrun.
+func (g *group) Close(*session.Fault) {
 	for _, r := range g.ranks {
 		if r != nil {
 			r.close()
@@ -182,7 +203,7 @@ func (g *group) close() {
 	g.launch.kill()
 }
 
-// end asks the ranks to exit and closes their connections after at most grace.
+// end asks the ranks to exit and waits until they have, for grace at most.
 func (g *group) end(grace time.Duration) {
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
@@ -201,7 +222,6 @@ func (g *group) end(grace time.Duration) {
 			late = true
 		}
 	}
-	g.close()
 }
 
 // exchange sends a message to all ranks and waits until each has answered. It calls accept with each
@@ -235,7 +255,7 @@ func (g *group) exchange(
 func (g *group) receive(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour) // without a deadline the duration does not matter: late then returns nil
 	defer timer.Stop()
-	if deadline := g.deadline(); !deadline.IsZero() {
+	if deadline := g.Deadline(); !deadline.IsZero() {
 		timer.Reset(time.Until(deadline))
 	}
 	select {
@@ -245,16 +265,6 @@ func (g *group) receive(ctx context.Context) error {
 		return g.late()
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// poll handles an event if there is one.
-func (g *group) poll() (found bool, err error) {
-	select {
-	case e := <-g.events:
-		return true, g.handle(e)
-	default:
-		return false, g.late()
 	}
 }
 
@@ -269,11 +279,8 @@ func (g *group) handle(e event) error {
 	return e.rank.answer(&e.frame)
 }
 
-// lockstep reports whether all replicas need the same sequence of messages; see wire.Lockstep.
-func (g *group) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
-
-// deadline returns the earliest deadline of an answer, or the zero time if none is expected.
-func (g *group) deadline() time.Time {
+// Deadline implements session.Ranks: it returns the earliest deadline of an answer.
+func (g *group) Deadline() time.Time {
 	var first time.Time
 	for _, r := range g.ranks {
 		if t := r.deadline(); !t.IsZero() && (first.IsZero() || t.Before(first)) {

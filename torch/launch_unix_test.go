@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/reward/program"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -148,13 +149,13 @@ func TestKilled(t *testing.T) {
 		require.Equal(t, test.signal, signal)
 		require.Equal(t, test.number, number)
 	}
-	neighbour := &fault{"rank 0 on a", failure("RuntimeError: Connection closed by peer")}
+	neighbour := &session.Fault{Rank: "rank 0 on a", Err: failure("RuntimeError: Connection closed by peer")}
 	require.EqualError(t, explained(t, ended(0, "1 (pid: 13)", trace)+"Root Cause\n"+ended(1, "-9 (pid: 12)", kill),
 		neighbour),
 		"rank 1 on b: was killed: "+kill+"; see output")
 	require.EqualError(t, explained(t, "RuntimeError: Connection closed by peer", neighbour),
 		"rank 0 on a: RuntimeError: Connection closed by peer; see output")
-	require.EqualError(t, explained(t, "MemoryError", &fault{"rank 1 on b", errClosed}),
+	require.EqualError(t, explained(t, "MemoryError", &session.Fault{Rank: "rank 1 on b", Err: errClosed}),
 		"rank 1 on b: closed its connection: MemoryError; see output")
 	cfg := configure(t.TempDir(), t.TempDir())
 	cfg.DP = 2

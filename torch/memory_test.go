@@ -101,7 +101,7 @@ func TestOutOfMemory(t *testing.T) {
 					last = rows
 				}
 				require.Equal(t, last, st.MicroBatchRows())
-				require.Zero(t, st.restarts)
+				require.Zero(t, st.Restarts())
 				_, err = pass(t, st.Session, 2, layouts...)
 				require.NoError(t, err)
 				require.Len(t, st.warnings, len(test.rows), "the size stays")
@@ -180,7 +180,7 @@ func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 							"it held 2 micro-batches, the largest a single response of 40 rows, which cannot be cut: "+
 							"from now on a replica holds one at a time, which takes longer; waiting", test.held,
 							test.memory))
-					require.Zero(t, st.restarts)
+					require.Zero(t, st.Restarts())
 					require.Equal(t, test.rows, st.MicroBatchRows())
 					if test.fails {
 						require.ErrorContains(t, err,
@@ -319,7 +319,7 @@ func TestOutOfMemoryInScore(t *testing.T) {
 						require.Contains(t, st.warnings[i], fmt.Sprintf("rows, from now on at most %d (", rows))
 					}
 					require.Equal(t, test.rows[len(test.rows)-1], st.MicroBatchRows())
-					require.Zero(t, st.restarts)
+					require.Zero(t, st.Restarts())
 				})
 			}
 			require.Equal(t, scores[0], scores[1])

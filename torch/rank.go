@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -17,21 +18,6 @@ const (
 	beatEvery = time.Second
 	maxQueued = 64 // frames that wait to be written to a rank
 )
-
-// fault is the failure of a rank. The session then restarts all ranks.
-type fault struct {
-	rank string // name of the rank; empty if the ranks failed together, such as at the start
-	err  error
-}
-
-func (f *fault) Error() string {
-	if f.rank == "" {
-		return f.err.Error()
-	}
-	return f.rank + ": " + f.err.Error()
-}
-
-func (f *fault) Unwrap() error { return f.err }
 
 var (
 	errClosed = errors.New("closed its connection") // without an error message
@@ -220,7 +206,7 @@ func (r *rank) allow(n int) {
 }
 
 // fault returns err as the fault of this rank.
-func (r *rank) fault(err error) error { return &fault{r.name(), err} }
+func (r *rank) fault(err error) error { return &session.Fault{Rank: r.name(), Err: err} }
 
 // answer handles a frame, which must be the next expected answer or a failure.
 func (r *rank) answer(f *wire.Frame) error {
@@ -230,7 +216,7 @@ func (r *rank) answer(f *wire.Frame) error {
 			return r.fault(err)
 		}
 		if len(failed.OutOfMemory) > 0 {
-			return r.fault(&outOfMemory{failure(oneLine(failed.Error)), failed.OutOfMemory})
+			return r.fault(&session.OutOfMemory{Err: failure(oneLine(failed.Error)), Held: failed.OutOfMemory})
 		}
 		return r.fault(failure(oneLine(failed.Error)))
 	}

@@ -30,9 +30,8 @@ func TestScoreAllowsItsAnswer(t *testing.T) {
 				cancel()
 			}()
 			synctest.Wait()
-			s := &Session{cfg: Config{Deadlines: Deadlines{Pass: time.Hour}}}
-			err := s.score(ctx, &group{ranks: []*rank{r}}, &piece{id: 1, layout: layout}, "", 1,
-				make([]float32, len(layout.Targets)))
+			g := &group{cfg: &Config{Deadlines: Deadlines{Pass: time.Hour}}, ranks: []*rank{r}}
+			_, err := g.score(ctx, wire.Score{ID: 1, Temperature: 1}, layout)
 			require.ErrorIs(t, err, context.Canceled)
 			require.GreaterOrEqual(t, <-allowed, int64(4*len(layout.Targets)))
 		})

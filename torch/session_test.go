@@ -17,6 +17,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/arch"
@@ -249,7 +250,7 @@ func TestOneRankEqualsTriModel(t *testing.T) {
 	s := openTCP(t, configure(dir, t.TempDir()), &fake.Ranks{})
 	train(t, s, updates)
 	require.Equal(t, expected(t, updates), written(t, s))
-	require.Len(t, s.past, updates-recoveryEvery)
+	require.Equal(t, updates-session.RecoveryEvery, s.Kept())
 }
 
 // Replicas agree with one rank to rounding, and in lockstep receive the same sequence of

@@ -44,6 +44,7 @@ func floors() [][]string {
 		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote",
 			"npu/nputest", "npu/far"},
 		{"backend"},
+		{"backend/session"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate",
 			"torch", "torch/fake"},
 		{"tri_model/sharded/reduce"},

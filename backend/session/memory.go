@@ -1,4 +1,4 @@
-package torch
+package session
 
 import (
 	"cmp"
@@ -7,16 +7,22 @@ import (
 	"github.com/easyrl/easyrl/attention"
 )
 
-// outOfMemory is the failure of a rank that ran out of memory in a pass.
-type outOfMemory struct {
-	failure
-	held []int64 // IDs of the pieces whose activations the rank held; below 0 for empty ones
+// OutOfMemory is the failure of a rank that ran out of memory in a pass.
+type OutOfMemory struct {
+	Err  error
+	Held []int64 // IDs of the micro-batches whose activations the rank held; below 0 for empty ones
 }
+
+// Error returns the text of Err.
+func (e *OutOfMemory) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *OutOfMemory) Unwrap() error { return e.Err }
 
 // MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0, for no
 // limit, until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
-// log-probabilities twice. ScoreAs cuts a larger layout, too.
-func (s *Session) MicroBatchRows() int { return s.rows }
+// log-probabilities twice. Logprobs cuts a larger layout, too.
+func (s *Session[R]) MicroBatchRows() int { return s.rows }
 
 // shrink reduces the memory that replicas need, after a rank has run out of it. It limits pieces to half
 // the rows of the largest divisible piece that the rank held. If instead a response that cannot be cut
@@ -26,7 +32,7 @@ func (s *Session) MicroBatchRows() int { return s.rows }
 // Updates whose pieces fit are repeated in the same pieces, because another order of sums would change
 // weights that have been published. An update that no longer fits is cut into smaller pieces and then has
 // other bits than before.
-func (s *Session) shrink(rank *fault, full *outOfMemory) error {
+func (s *Session[R]) shrink(rank error, full *OutOfMemory) error {
 	var (
 		pieces    int  // number of pieces that the rank held
 		heldRows  int  // rows of all of them
@@ -34,7 +40,7 @@ func (s *Session) shrink(rank *fault, full *outOfMemory) error {
 		divisible int  // rows of the largest that can be cut
 		repeating bool // whether the rank repeated an update
 	)
-	for _, id := range full.held {
+	for _, id := range full.Held {
 		p := s.piece(id)
 		if p == nil { // an empty piece, or one of a discarded update
 			continue
@@ -72,24 +78,26 @@ func (s *Session) shrink(rank *fault, full *outOfMemory) error {
 	}
 	s.recut(s.now)
 	if repeating {
-		for _, u := range s.past {
-			s.recut(u)
+		for _, e := range s.log {
+			if e.update != nil {
+				s.recut(e.update)
+			}
 		}
 	}
 	return nil
 }
 
 // piece returns the piece with an ID, or nil if there is none.
-func (s *Session) piece(id int64) *piece {
+func (s *Session[R]) piece(id int64) *piece {
 	if s.scored != nil && s.scored.id == id {
 		return s.scored
 	}
 	if p := s.now.pieces[id]; p != nil {
 		return p
 	}
-	for _, u := range s.past {
-		if p := u.pieces[id]; p != nil {
-			return p
+	for _, e := range s.log {
+		if e.update != nil && e.update.pieces[id] != nil {
+			return e.update.pieces[id]
 		}
 	}
 	return nil
@@ -98,12 +106,12 @@ func (s *Session) piece(id int64) *piece {
 // recut cuts an update's micro-batches into pieces of the current size. A micro-batch that is in toDerive
 // keeps its log-probabilities, and planGradients cuts it after its derive. All others lose the
 // log-probabilities that have arrived.
-func (s *Session) recut(u *update) {
+func (s *Session[R]) recut(u *update) {
 	toDerive := map[*micro]bool{}
 	for _, m := range s.toDerive {
 		toDerive[m] = true
 	}
-	u.plan = s.newPlan()
+	u.plan = s.cfg.Plan(s.depth)
 	u.pieces = map[int64]*piece{}
 	for _, m := range u.micros {
 		m.whole = nil
@@ -115,7 +123,7 @@ func (s *Session) recut(u *update) {
 }
 
 // parts returns the parts of a layout that ranks compute at once.
-func (s *Session) parts(l *attention.Layout) []attention.Part {
+func (s *Session[R]) parts(l *attention.Layout) []attention.Part {
 	if s.rows > 0 && l.Rows() > s.rows {
 		return l.Split(s.rows)
 	}
@@ -125,7 +133,7 @@ func (s *Session) parts(l *attention.Layout) []attention.Part {
 // cut adds the pieces of a micro-batch to its update's plan. If there are several, and derive has not been
 // called, they are probes: derive needs the log-probabilities of all pieces, but a replica cannot hold
 // the activations of all until then. planGradients then cuts the micro-batch again.
-func (s *Session) cut(m *micro) {
+func (s *Session[R]) cut(m *micro) {
 	parts := s.parts(m.layout)
 	u := m.update
 	derived := m.gradient != nil
@@ -148,7 +156,7 @@ func (s *Session) cut(m *micro) {
 }
 
 // planGradients plans the gradients of a micro-batch after its derive.
-func (s *Session) planGradients(m *micro) {
+func (s *Session[R]) planGradients(m *micro) {
 	if m.whole == nil {
 		s.cut(m)
 		return
