@@ -96,7 +96,7 @@ func (e *Local) View(ctx context.Context, from Envelope, n int, use func(data []
 	case m := <-e.w.box(localRoute{from.Peer, e.rank, from.Channel}):
 		defer close(m.read)
 		if err := Check(m.label, from.Label, uint64(len(m.data)), uint64(n)); err != nil {
-			return e.w.fail(from.Peer, err)
+			return e.w.fail(e.rank, from.Peer, err)
 		}
 		use(m.data)
 		return nil
@@ -110,7 +110,7 @@ func (e *Local) View(ctx context.Context, from Envelope, n int, use func(data []
 }
 
 // Abort implements Transport.
-func (e *Local) Abort(err error) { _ = e.w.fail(e.rank, err) }
+func (e *Local) Abort(err error) { _ = e.w.fail(e.rank, e.rank, err) }
 
 // Close implements Transport.
 func (e *Local) Close() error {
@@ -133,13 +133,13 @@ func (w *localWorld) box(r localRoute) chan localMessage {
 	return b
 }
 
-// fail records err of the rank culprit and ends all calls, unless the world has failed already. It
-// returns the first failure.
-func (w *localWorld) fail(culprit int, err error) error {
+// fail records err of the rank culprit, as rank by finds it, and ends all calls, unless the world has failed
+// already. It returns the first failure.
+func (w *localWorld) fail(by, culprit int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
-		w.err = &RankError{Rank: culprit, Err: err}
+		w.err = &RankError{Rank: culprit, Err: err, Lost: by != culprit}
 		close(w.failed)
 	}
 	return w.err
@@ -199,7 +199,7 @@ func (c *localCall) stopped() error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return c.overdue("before the deadline")
 	case err != nil:
-		return c.e.w.fail(c.e.rank, err)
+		return c.e.w.fail(c.e.rank, c.e.rank, err)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (c *localCall) fault() error {
 	}
 	select {
 	case <-c.peer.left:
-		return c.e.w.fail(c.envelope.Peer, fmt.Errorf("left before %s", c.envelope.In()))
+		return c.e.w.fail(c.e.rank, c.envelope.Peer, fmt.Errorf("left before %s", c.envelope.In()))
 	default:
 		return c.overdue("for " + c.envelope.Limit.String())
 	}
@@ -221,5 +221,5 @@ func (c *localCall) fault() error {
 func (c *localCall) overdue(when string) error {
 	ranks := c.e.w.ranks
 	culprit := Culprit(c.envelope.Peer, func(rank int) []int { return ranks[rank].waits.List() })
-	return c.e.w.fail(culprit, fmt.Errorf("no message %s in %s", when, c.envelope.In()))
+	return c.e.w.fail(c.e.rank, culprit, fmt.Errorf("no message %s in %s", when, c.envelope.In()))
 }

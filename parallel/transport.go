@@ -102,6 +102,9 @@ type RankError struct {
 	Rank int
 	Addr string // empty if the transport has no addresses
 	Err  error
+	// Lost is set on rank 0 if others have lost the rank, for example because its process was killed. It is
+	// not set if the rank itself has reported Err (Transport.Abort), and on transports that do not know.
+	Lost bool
 }
 
 // Error names the rank and, if known, its address.

@@ -35,7 +35,7 @@ func (g *group) queue(to []*rank, m wire.Message, body wire.Body) error {
 }
 
 // Forward implements session.Ranks.
-func (g *group) Forward(replica int, id int64, l *attention.Layout) error {
+func (g *group) Forward(replica int, id int64, l *attention.Layout, _ int64) error {
 	ranks := g.replica(replica)
 	r := ranks[0]
 	var body wire.Body

@@ -141,10 +141,10 @@ func (s *Session) start(ctx context.Context, from session.Point) (_ *group, err 
 	return g, nil
 }
 
-// Pass implements backend.Models. While the policy equals the published weights, its log-probabilities are
+// Pass is Pass of session.Session. While the policy equals the published weights, its log-probabilities are
 // also those of the old policy.
 func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
-	return s.Session.Pass(ctx, l, func(out backend.Outputs) (backend.Values, error) {
+	return s.Session.Pass(ctx, l, 0, func(out backend.Outputs) (backend.Values, error) {
 		if s.fresh && len(out.Values) > 0 {
 			out.Values[backend.OldPolicy] = out.Values[backend.Policy]
 			out.Values[backend.Sampler] = out.Values[backend.Policy]

@@ -103,6 +103,9 @@ func (s *Session[R]) Reset(p Point) error {
 func (s *Session[R]) restore(ctx context.Context) error {
 	ranks, err := s.cfg.Start(ctx, s.point)
 	if err != nil {
+		if ctx.Err() == nil && !errors.As(err, new(*Fault)) {
+			s.end(err)
+		}
 		return err
 	}
 	for _, e := range s.log {

@@ -18,6 +18,7 @@ import (
 type micro struct {
 	update   *update
 	layout   *attention.Layout // a copy of Pass's
+	sampler  int64             // version that sampled it
 	derive   backend.Derive    // nil after it has returned
 	outputs  *backend.Outputs  // nil before the first answer and after derive
 	gradient []float32         // derivative of the loss for each target; nil before derive has returned
@@ -44,7 +45,7 @@ func (s *Session[R]) Idle() bool { return s.now.plan.Idle() }
 // Pass waits until a replica has room for a micro-batch and sends it. This call, or a later one
 // of Pass, Poll, Flush or Step, calls derive, exactly once even if ranks fail. After a derive
 // returns an error, all of them return that error until Discard.
-func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	if s.deriveErr != nil {
 		return s.deriveErr
 	}
@@ -52,7 +53,7 @@ func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, derive backe
 		_, err := derive(backend.Outputs{})
 		return err
 	}
-	m := &micro{update: s.now, layout: l.Clone(), derive: derive}
+	m := &micro{update: s.now, layout: l.Clone(), sampler: sampler, derive: derive}
 	s.now.micros = append(s.now.micros, m)
 	s.cut(m)
 	err := s.Attempt(ctx, func(ranks R) error { return s.work(ctx, ranks, schedule.More, s.now.plan.Room) })
@@ -65,16 +66,7 @@ func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, derive backe
 // Poll handles the answers that have arrived. It does not wait for more.
 func (s *Session[R]) Poll(ctx context.Context) error {
 	return s.Attempt(ctx, func(ranks R) error {
-		for {
-			a, found, err := ranks.Poll()
-			if err != nil {
-				return err
-			}
-			if !found {
-				return s.work(ctx, ranks, schedule.Later, func() bool { return true })
-			}
-			s.handle(s.now, a)
-		}
+		return s.work(ctx, ranks, schedule.Later, func() bool { return true })
 	})
 }
 
@@ -108,11 +100,14 @@ func (s *Session[R]) handle(u *update, a Answer) {
 	}
 }
 
-// work sends messages that are due, calls derive for answered micro-batches, and receives answers, until
+// work handles answers, sends messages that are due, and calls derive for answered micro-batches, until
 // done returns true. next says which micro-batches follow those of now. A derive may call Logprobs, which
 // replaces ranks that fail. Then ranks have ended, and work returns errReplaced.
 func (s *Session[R]) work(ctx context.Context, ranks R, next schedule.Outlook, done func() bool) error {
 	for {
+		if err := s.drain(ranks); err != nil {
+			return err
+		}
 		if err := s.order(ranks, s.now, next); err != nil {
 			return err
 		}
@@ -133,18 +128,31 @@ func (s *Session[R]) work(ctx context.Context, ranks R, next schedule.Outlook, d
 	}
 }
 
+// drain handles the answers that have arrived.
+func (s *Session[R]) drain(ranks R) error {
+	for {
+		a, found, err := ranks.Poll()
+		if err != nil || !found {
+			return err
+		}
+		s.handle(s.now, a)
+	}
+}
+
 // order sends the messages of an update's plan that are due.
 func (s *Session[R]) order(ranks R, u *update, next schedule.Outlook) error {
 	for _, message := range u.plan.Due(next) {
 		var layout *attention.Layout // nil for an empty micro-batch
+		var sampler int64
 		var gradient []float32
 		p := u.pieces[message.ID]
 		if p != nil {
 			layout = p.layout
+			sampler = p.of.sampler
 		}
 		var err error
 		if message.Kind == schedule.Forward {
-			err = ranks.Forward(message.Replica, message.ID, layout)
+			err = ranks.Forward(message.Replica, message.ID, layout, sampler)
 		} else {
 			if p != nil {
 				gradient = p.gradient()

@@ -47,9 +47,10 @@ const (
 // wraps a *Fault, the session replaces the ranks.
 type Ranks interface {
 	comparable
-	// Forward makes a replica compute the log-probabilities of a micro-batch. Those that are not empty have an ID
-	// above 0. l is nil for an empty one. The method does not wait for the answer; neither does Backward.
-	Forward(replica int, id int64, l *attention.Layout) error
+	// Forward makes a replica compute the log-probabilities of a micro-batch that the version sampler has sampled.
+	// Those that are not empty have an ID above 0. l is nil for an empty one. The method does not wait for the
+	// answer; neither does Backward.
+	Forward(replica int, id int64, l *attention.Layout, sampler int64) error
 	// Backward makes a replica add the gradients of a micro-batch. gradient has the derivative of the loss by
 	// each log-probability; it is nil for an empty micro-batch.
 	Backward(replica int, id int64, gradient []float32) error
@@ -104,7 +105,8 @@ func (f *Fault) Unwrap() error { return f.Err }
 // Config configures a session.
 type Config[R Ranks] struct {
 	Name string // of the kind of ranks, before errors that end the session; may be empty
-	// Start starts ranks, or waits for them, and makes them load a recovery point.
+	// Start starts ranks, or waits for them, and makes them load a recovery point. After an error that does not
+	// wrap a Fault no other ranks are started, unless ctx has ended.
 	Start func(ctx context.Context, from Point) (R, error)
 	How   string // what Start does, for warnings, such as "restarting all ranks"
 	// Plan returns an empty plan with up to depth micro-batches in flight on a replica.
@@ -132,21 +134,23 @@ type Session[R Ranks] struct {
 	updates int        // number of updates made
 	lastID  int64      // last ID of a piece
 
-	toDerive  []*micro // micro-batches whose log-probabilities are complete and wait for derive, in that order
-	deriving  bool     // whether a derive is running, which may call Logprobs
-	deriveErr error    // error of a derive since the last Discard
-	finiteErr error    // result of CheckFinite
-	restarts  int      // number of restarts since the last completed update
-	rows      int      // max. rows of a piece; 0 for no limit
-	depth     int      // max. pieces in flight on a replica
-	scored    *piece   // the piece that Logprobs computes, which belongs to no update; nil if none
-	broken    error    // why the session has ended; nil while it works
+	toDerive  []*micro      // micro-batches whose log-probabilities are complete and wait for derive, in that order
+	deriving  bool          // whether a derive is running, which may call Logprobs
+	deriveErr error         // error of a derive since the last Discard
+	finiteErr error         // result of CheckFinite
+	restarts  int           // number of restarts since the last completed update
+	rows      int           // max. rows of a piece; 0 for no limit
+	depth     int           // max. pieces in flight on a replica
+	scored    *piece        // the piece that Logprobs computes, which belongs to no update; nil if none
+	broken    error         // why the session has ended; nil while it works
+	ended     chan struct{} // see Ended
 }
 
 // New returns a session without ranks.
 func New[R Ranks](cfg Config[R]) *Session[R] {
 	return &Session[R]{
 		cfg: cfg, ready: make(chan struct{}, 1), point: cfg.From, updates: cfg.From.Updates, depth: cfg.Depth,
+		ended: make(chan struct{}),
 	}
 }
 
@@ -176,6 +180,7 @@ func (s *Session[R]) Open(ctx context.Context, again func(err error) bool) error
 
 // Close ends all ranks and removes the recovery points.
 func (s *Session[R]) Close() {
+	s.end(errors.New("the session is closed"))
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
@@ -210,7 +215,7 @@ func (s *Session[R]) Notify() {
 
 // Attempt calls op with ranks that hold the session's state. If op returns a Fault, Attempt restarts all
 // ranks, restores their state and calls op again. It returns any other error. If restarting does not help, it
-// sets broken, which ends the session. op may call Attempt again through a derive that calls Logprobs; if that
+// ends the session, as does an error of Config.Start that is no Fault. op may call Attempt again through a derive that calls Logprobs; if that
 // replaces the ranks, op returns errReplaced, and Attempt calls it with the new ranks.
 func (s *Session[R]) Attempt(ctx context.Context, op func(ranks R) error) error {
 	if s.alarm != nil {
@@ -246,10 +251,21 @@ func (s *Session[R]) Attempt(ctx context.Context, op func(ranks R) error) error 
 			err = s.countRestart(err)
 		}
 		if err != nil {
-			s.broken = s.named(err)
+			s.end(err)
 		}
 	}
 	return s.broken
+}
+
+// Ended returns a channel that is closed when the session starts no more ranks.
+func (s *Session[R]) Ended() <-chan struct{} { return s.ended }
+
+// end makes all later calls return err.
+func (s *Session[R]) end(err error) {
+	if s.broken == nil {
+		s.broken = s.named(err)
+		close(s.ended)
+	}
 }
 
 // named adds Config.Name to an error.

@@ -44,7 +44,7 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 			require.NoError(b, m.Pass(b.Context(), l, 1, derive))
 		}
 		require.NoError(b, m.Flush(b.Context()))
-		require.NoError(b, m.barrier(b.Context())) // all spans have ended
+		require.NoError(b, m.Current().barrier()) // all spans have ended
 		return passesOf(b, spans)
 	}
 	first := step() // activations grow

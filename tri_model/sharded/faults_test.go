@@ -196,13 +196,14 @@ func TestRankFails(t *testing.T) {
 func TestAnswerToAnotherCommand(t *testing.T) {
 	t.Parallel()
 	m := open(t, shapes()["llama"], Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config()})
+	w := m.Current()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		m.ranks[1].direct <- answer{Action: score}
+		w.ranks[1].direct <- answer{Action: score}
 	}()
-	_, err := m.answer(m.ranks[1], barrier)
+	_, err := w.answer(w.ranks[1], barrier)
 	<-sent
 	require.ErrorContains(t, err, "rank answers command")
-	require.Equal(t, err, m.barrier(t.Context()), "later calls return it, and Close ends")
+	require.Equal(t, err, m.Flush(t.Context()), "later calls return it, and Close ends")
 }

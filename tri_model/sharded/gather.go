@@ -1,13 +1,14 @@
 package sharded
 
 import (
-	"context"
+	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/parallel"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -32,7 +33,7 @@ func differsByReplica(kind trimodel.Kind, zero int) bool { return zero > 0 && ki
 // part is a rank's part of a tensor.
 type part struct {
 	*tensor.Param
-	rank  *rank
+	rank  int
 	index int // index among the rank's tensors of that name (rank.tensors)
 }
 
@@ -46,25 +47,25 @@ func (r *rank) tensors(kind trimodel.Kind) tensor.Params {
 
 // allParts returns all ranks' parts of tensors of a kind, by the name of the tensor of the complete
 // decoder. Several parts may have the same values.
-func (m *Models) allParts(kind trimodel.Kind) map[string][]part {
-	return m.partsIf(kind, func(*rank, *tensor.Param) bool { return true })
+func (w *world) allParts(kind trimodel.Kind) map[string][]part {
+	return w.partsIf(kind, func(*rank, *tensor.Param) bool { return true })
 }
 
 // ownedParts returns the owners' parts of tensors of a kind, by the name of the tensor of the complete
 // decoder. They cover each value once.
-func (m *Models) ownedParts(kind trimodel.Kind) map[string][]part {
-	perReplica := differsByReplica(kind, m.cfg.Zero)
-	return m.partsIf(kind, func(r *rank, p *tensor.Param) bool { return owns(r.shape, p, perReplica) })
+func (w *world) ownedParts(kind trimodel.Kind) map[string][]part {
+	perReplica := differsByReplica(kind, w.cfg.Zero)
+	return w.partsIf(kind, func(r *rank, p *tensor.Param) bool { return owns(r.shape, p, perReplica) })
 }
 
 // partsIf returns the parts for which keep returns true.
-func (m *Models) partsIf(kind trimodel.Kind, keep func(*rank, *tensor.Param) bool) map[string][]part {
+func (w *world) partsIf(kind trimodel.Kind, keep func(*rank, *tensor.Param) bool) map[string][]part {
 	parts := map[string][]part{}
-	for _, r := range m.ranks {
+	for i, r := range w.ranks {
 		tensors := r.tensors(kind)
-		for i := range tensors {
-			if p := &tensors[i]; keep(r, p) {
-				parts[p.Name] = append(parts[p.Name], part{p, r, i})
+		for k := range tensors {
+			if p := &tensors[k]; keep(r, p) {
+				parts[p.Name] = append(parts[p.Name], part{p, i, k})
 			}
 		}
 	}
@@ -74,15 +75,15 @@ func (m *Models) partsIf(kind trimodel.Kind, keep func(*rank, *tensor.Param) boo
 // scatter returns a function that sets the tensors of all names on all ranks, tensor by tensor, to the same
 // values. Its values are those of the complete tensor, row-major. All names must be of one kind. The caller
 // calls barrier when all tensors are set.
-func (m *Models) scatter(ctx context.Context, names ...trimodel.Tensors) source.Use {
-	parts := m.allParts(names[0].Kind)
+func (w *world) scatter(names ...trimodel.Tensors) source.Use {
+	parts := w.allParts(names[0].Kind)
 	return func(_ int, p *tensor.Param, values []float32) error {
 		for _, part := range parts[p.Name] {
 			for _, name := range names {
 				extracted := make([]float32, part.Shape().Values()) // fresh, because the command owns it
 				part.Extract(extracted, values)
 				c := command{Action: fill, Tensors: name, Param: part.index, Values: extracted}
-				if err := m.send(ctx, []*rank{part.rank}, c); err != nil {
+				if err := w.send(w.ranks[part.rank:part.rank+1], c); err != nil {
 					return err
 				}
 			}
@@ -94,29 +95,35 @@ func (m *Models) scatter(ctx context.Context, names ...trimodel.Tensors) source.
 // gathered reads weights of the complete decoder from the owners' snapshots. It needs memory for one
 // rank's part of a tensor. Any goroutine may use it while the ranks train.
 type gathered struct {
-	m     *Models           // only fields that are constant after New, and inbox
+	world func() *world     // returns the world to read; constant fields and inbox are used
+	shape *model.Config     // shape of the complete decoder
 	query query             // for all parameters; read sets param
-	parts map[string][]part // owners' parts by the name of the tensor
+	parts map[string][]part // owners' parts by the name of the tensor, in every world
 }
 
-// gatherVersion returns the published version of a number.
-func (m *Models) gatherVersion(number int64) *gathered {
-	return &gathered{m, query{which: published, number: number}, m.ownedParts(trimodel.Weights)}
+// gatherVersion returns the published version of a number. Reading asks from for the world.
+func (w *world) gatherVersion(number int64, from func() *world) *gathered {
+	return &gathered{from, w.shape, query{which: published, number: number}, w.ownedParts(trimodel.Weights)}
 }
 
 // gatherCopies returns the copies of the tensors Config.Models.Stored()[which] for the checkpoint of a number.
-func (m *Models) gatherCopies(which int, number int64) *gathered {
-	kind := m.cfg.Models.Stored()[which].Kind
-	return &gathered{m, query{which: which, number: number}, m.ownedParts(kind)}
+func (w *world) gatherCopies(which int, number int64) *gathered {
+	kind := w.cfg.Models.Stored()[which].Kind
+	same := func() *world { return w }
+	return &gathered{same, w.shape, query{which: which, number: number}, w.ownedParts(kind)}
 }
 
 // read fills values with a tensor of the complete decoder, row-major.
 func (g *gathered) read(p *tensor.Param, values []float32) error {
 	q := g.query
+	w := g.world()
 	for _, part := range g.parts[p.Name] {
 		q.param = part.index
-		err := part.rank.snapshots.read(g.m.life, q, func(read []float32) { part.Insert(values, read) })
-		if failure := g.m.inbox.err(); failure != nil {
+		err := w.ranks[part.rank].snapshots.read(w.life, q, func(read []float32) { part.Insert(values, read) })
+		if errors.As(err, new(*parallel.RankError)) {
+			w.inbox.fail(err) // has no effect after an earlier failure
+		}
+		if failure := w.failure(); failure != nil {
 			return failure // err only follows from it
 		}
 		if err != nil {
@@ -130,7 +137,7 @@ func (g *gathered) read(p *tensor.Param, values []float32) error {
 // are overwritten after it returns.
 func (g *gathered) each(use source.Use) error {
 	var values []float32
-	params := g.m.shape.Params()
+	params := g.shape.Params()
 	for i := range params {
 		p := &params[i]
 		values = resize(values, p.Shape().Values())
@@ -147,7 +154,7 @@ func (g *gathered) each(use source.Use) error {
 // sources returns the tensors of the complete decoder, for a checkpoint. Writing a tensor reads it from
 // the ranks.
 func (g *gathered) sources() (all []checkpoint.Source) {
-	params := g.m.shape.Params()
+	params := g.shape.Params()
 	for i := range params {
 		p := &params[i]
 		write := func(dst []float32) error { return g.read(p, dst) }

@@ -83,6 +83,7 @@ type fault struct {
 	Is      int    // index in sentinels of the error that it wraps, or -1
 	Culprit int    // the rank that failed; -1 for the rank that reports the fault
 	Addr    string // address of the culprit; may be empty
+	Lost    bool   // see parallel.RankError
 	Remote  bool   // whether the cause is on another rank, whose own fault names the parameter
 }
 
@@ -105,6 +106,7 @@ func faultOf(err error) *fault {
 	if errors.As(err, &rankErr) {
 		f.Culprit = rankErr.Rank
 		f.Addr = rankErr.Addr
+		f.Lost = rankErr.Lost
 		f.Text = rankErr.Err.Error()
 	}
 	return f
@@ -126,5 +128,5 @@ func (f *fault) of(rank int) error {
 	if f.Culprit >= 0 {
 		rank = f.Culprit
 	}
-	return &parallel.RankError{Rank: rank, Addr: f.Addr, Err: f}
+	return &parallel.RankError{Rank: rank, Addr: f.Addr, Err: f, Lost: f.Lost}
 }

@@ -4,192 +4,140 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
 )
 
-// batch is a micro-batch in flight: from Pass until the first stage has run it backward.
+// flight is a micro-batch in flight: from Forward until the first stage has run it backward.
 //
 // A replica answers twice for each micro-batch: with log-probabilities, for which the trainer returns a
 // derivative, and at the end of the backward pass. Both kinds of answers come in the order in which the
 // replica got its micro-batches, so neither answers nor derivatives carry a number.
-type batch struct {
-	replica int
-	layout  *attention.Layout
-	derive  backend.Derive
-	derived bool // whether its log-probabilities have arrived and derive was called
+type flight struct {
+	id       int64
+	targets  int
+	answered bool      // whether its log-probabilities have arrived
+	gradient []float32 // derivative of its loss; nil before Backward
 }
 
-// load is the number of micro-batches that a replica has in flight, and of their rows.
-type load struct{ batches, rows int }
+// Forward implements session.Ranks. A replica has at most one micro-batch more than stages in flight
+// (the depth of the session's plan), for which the channels of a worker have room.
+func (w *world) Forward(replica int, id int64, l *attention.Layout, sampler int64) error {
+	w.inFlight[replica] = append(w.inFlight[replica], flight{id: id, targets: len(l.Targets)})
+	return w.send(w.replica(replica), command{Action: forward, Layout: l, Version: sampler})
+}
 
-// Lanes returns the number of stages of all replicas.
-func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
+// Backward implements session.Ranks. The last stage gets the derivative only after it has answered, because
+// its schedule counts the micro-batches that wait for one.
+func (w *world) Backward(replica int, id int64, gradient []float32) error {
+	flights := w.inFlight[replica]
+	f := &flights[slices.IndexFunc(flights, func(f flight) bool { return f.id == id })]
+	f.gradient = gradient
+	if !f.answered {
+		return nil
+	}
+	return w.send(w.lastStage(replica), command{Action: derivative, Values: gradient})
+}
 
-// Pass sends a micro-batch to the replica with the fewest rows in flight. While all replicas have as many
-// micro-batches as they may (see choose), it waits. It calls derive in this or a later call, as Poll does.
-func (m *Models) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
-	if err := m.Poll(ctx); err != nil {
-		return err
-	}
-	if len(l.Targets) == 0 { // nothing to compute
-		_, err := derive(backend.Outputs{})
-		return err
-	}
-	replica := choose(m.loads, m.cfg.Mesh.PP)
-	for ; replica < 0; replica = choose(m.loads, m.cfg.Mesh.PP) {
-		if err := m.wait(ctx); err != nil {
-			return err
+// Receive implements session.Ranks.
+func (w *world) Receive(ctx context.Context) (session.Answer, error) {
+	for {
+		if a, found, err := w.Poll(); found || err != nil {
+			return a, err
+		}
+		select {
+		case <-w.inbox.ready:
+		case <-ctx.Done():
+			return session.Answer{}, ctx.Err()
 		}
 	}
-	m.batches = append(m.batches, &batch{replica: replica, layout: l, derive: derive})
-	m.loads[replica].batches++
-	m.loads[replica].rows += l.Rows()
-	if err := m.send(ctx, m.replica(replica), command{Action: forward, Layout: l, Version: sampler}); err != nil {
-		return err
+}
+
+// Poll implements session.Ranks.
+func (w *world) Poll() (out session.Answer, found bool, err error) {
+	if len(w.answers) == 0 {
+		w.answers = w.inbox.take()
 	}
-	return m.Poll(ctx)
-}
-
-// choose returns the replica with the fewest rows in flight, or -1 if every replica already has the
-// maximum of stages+1 micro-batches in flight: one for each stage, and one that waits at the first
-// stage. The channels of a worker rely on this limit.
-func choose(loads []load, stages int) int {
-	best := -1
-	for i, l := range loads {
-		if l.batches <= stages && (best < 0 || l.rows < loads[best].rows) {
-			best = i
-		}
+	if len(w.answers) == 0 {
+		return out, false, w.failure()
 	}
-	return best
-}
-
-// Ready returns a channel that receives a value when Poll has answers to handle, or a failure to return.
-func (m *Models) Ready() <-chan struct{} { return m.inbox.ready }
-
-// Idle reports whether no micro-batch is in flight.
-func (m *Models) Idle() bool { return len(m.batches) == 0 }
-
-// Poll calls the derive functions of the micro-batches whose log-probabilities have arrived, and sends
-// the derivatives to their replicas. It does not wait.
-func (m *Models) Poll(ctx context.Context) error {
-	return m.poll(ctx, func(b *batch, out backend.Outputs) (backend.Values, error) { return b.derive(out) })
-}
-
-// poll handles the answers in the inbox and sends the derivatives that derive returns. If derive fails,
-// later answers stay in the inbox for the next call.
-func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Outputs) (backend.Values, error)) error {
-	answers := m.inbox.take()
-	for len(answers) > 0 {
-		a := answers[0]
-		answers = answers[1:]
-		replica := m.ranks[a.rank].at.DP
-		if a.Action == derivative {
-			m.removeOldest(replica)
-			continue
-		}
-		i := slices.IndexFunc(m.batches, func(b *batch) bool { return b.replica == replica && !b.derived })
-		b := m.batches[i]
-		b.derived = true
-		gradients, deriveErr := derive(b, a.Outputs)
-		gradient := gradients[backend.Policy]
-		if deriveErr != nil {
-			gradient = make([]float32, len(b.layout.Targets)) // lets the micro-batch end; Discard clears the sums
-		}
-		err := m.send(ctx, m.lastStage(replica), command{Action: derivative, Values: gradient})
-		if err != nil || deriveErr != nil {
-			m.inbox.putBack(answers)
-			return errors.Join(deriveErr, err)
-		}
+	a := &w.answers[0]
+	w.answers = w.answers[1:]
+	out.Replica = w.ranks[a.rank].at.DP
+	flights := w.inFlight[out.Replica]
+	if a.Action == derivative {
+		out.ID = flights[0].id
+		w.inFlight[out.Replica] = flights[1:]
+		return out, true, nil
 	}
-	return m.inbox.err()
-}
-
-// removeOldest removes the oldest micro-batch of a replica from those in flight.
-func (m *Models) removeOldest(replica int) {
-	i := slices.IndexFunc(m.batches, func(b *batch) bool { return b.replica == replica })
-	m.loads[replica].batches--
-	m.loads[replica].rows -= m.batches[i].layout.Rows()
-	m.batches = slices.Delete(m.batches, i, i+1)
-}
-
-// wait waits until Ready, and polls. It fails if a rank fails or ctx ends.
-func (m *Models) wait(ctx context.Context) error {
-	select {
-	case <-m.inbox.ready:
-		return m.Poll(ctx)
-	case <-m.inbox.failed:
-		return m.inbox.err()
-	case <-ctx.Done():
-		return ctx.Err()
+	f := &flights[slices.IndexFunc(flights, func(f flight) bool { return !f.answered })]
+	f.answered = true
+	out.ID = f.id
+	out.Outputs = &a.Outputs
+	if f.gradient != nil {
+		err = w.Backward(out.Replica, f.id, f.gradient)
 	}
+	return out, true, err
 }
 
-// Flush waits until no micro-batch is in flight.
-func (m *Models) Flush(ctx context.Context) error {
-	for len(m.batches) > 0 {
-		if err := m.wait(ctx); err != nil {
-			return err
-		}
-	}
-	return m.inbox.err()
-}
-
-// Discard lets the micro-batches in flight end, without calling their derive functions, and clears all
-// gradients. If a rank has failed, Discard does nothing, and the next call returns that failure.
-func (m *Models) Discard() {
-	ctx := context.Background()
-	zeros := func(b *batch, _ backend.Outputs) (backend.Values, error) {
-		return backend.Values{backend.Policy: make([]float32, len(b.layout.Targets))}, nil
-	}
-	for len(m.batches) > 0 {
-		if m.poll(ctx, zeros) != nil {
-			return
-		}
-		if len(m.batches) > 0 {
-			select {
-			case <-m.inbox.ready:
-			case <-m.inbox.failed:
+// Discard implements session.Ranks. It lets the micro-batches end with gradients of zero.
+func (w *world) Discard() error {
+	for replica := range w.inFlight {
+		for len(w.inFlight[replica]) > 0 {
+			for _, f := range w.inFlight[replica] {
+				if f.gradient == nil {
+					if err := w.Backward(replica, f.id, make([]float32, f.targets)); err != nil {
+						return err
+					}
+				}
+			}
+			if _, err := w.Receive(context.Background()); err != nil {
+				return err
 			}
 		}
 	}
-	if m.send(ctx, m.ranks, command{Action: discard}) == nil {
-		_ = m.barrier(ctx) // with ZeRO-2, a rank could otherwise add new sums to another one's before it clears them
+	if err := w.send(w.ranks, command{Action: discard}); err != nil {
+		return err
 	}
+	return w.barrier() // with ZeRO-2, a rank could otherwise add new sums to another one's before it clears them
 }
 
-// Step updates the policy of all ranks. norm is that of the scaled gradients before clipping. If a
-// gradient is not finite, no rank updates, and the error wraps optim.ErrNonFinite.
-func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
-	if err := m.Flush(ctx); err != nil {
-		return 0, err
+// Deadline implements session.Ranks. There is none: the transport detects a rank that has died or hangs.
+func (w *world) Deadline() time.Time { return time.Time{} }
+
+// Diagnose implements session.Ranks. The transport has found the cause.
+func (w *world) Diagnose(f *session.Fault) error { return f }
+
+// Step implements session.Ranks.
+func (w *world) Step(_ context.Context, u backend.Update) (out session.Outcome, err error) {
+	if err := w.send(w.ranks, command{Action: update, Update: u}); err != nil {
+		return out, err
 	}
-	if err := m.send(ctx, m.ranks, command{Action: update, Update: u}); err != nil {
-		return 0, err
-	}
-	m.finiteErr = nil
 	var faults []*fault
-	for _, r := range m.ranks {
-		a, err := m.answer(r, update)
+	for _, r := range w.ranks {
+		a, err := w.answer(r, update)
 		if err != nil {
-			return 0, err
+			return out, err
 		}
 		r.memory = a.Memory
 		if a.Norm != 0 {
-			norm = a.Norm // the same on all ranks
+			out.Norm = a.Norm // the same on all ranks
 		}
 		switch {
 		case a.Fault == nil:
 		case errors.Is(a.Fault, model.ErrNotFinite) && !errors.Is(a.Fault, optim.ErrNonFinite):
-			m.finiteErr = a.Fault // the update is done; CheckFinite returns the error
+			out.Weights = a.Fault
 		default:
 			faults = append(faults, a.Fault)
 		}
 	}
-	return norm, named(faults)
+	out.Skipped = named(faults)
+	return out, nil
 }
 
 // named returns the first fault whose cause is on the rank that reports it, because its text names the
@@ -206,9 +154,35 @@ func named(faults []*fault) error {
 	return nil
 }
 
-// CheckFinite returns an error that wraps model.ErrNotFinite if a weight was not finite after the
-// last Step.
-func (m *Models) CheckFinite() error { return m.finiteErr }
+// swap sends swapOut or swapIn and waits for all answers, so that none is left for the next command. If
+// several ranks cannot swap, it returns the error of the first.
+func (w *world) swap(direction action) error {
+	if err := w.send(w.ranks, command{Action: direction}); err != nil {
+		return err
+	}
+	var failed error
+	for i, r := range w.ranks {
+		a, err := w.answer(r, direction)
+		if err != nil {
+			return err
+		}
+		if a.Fault != nil && failed == nil {
+			failed = a.Fault.of(i)
+		}
+	}
+	return failed
+}
+
+// score computes a layout's log-probabilities under a version, 0 for the policy, on the first replica. No
+// micro-batch may be in flight. A temperature of 0 is that of training.
+func (w *world) score(l *attention.Layout, version int64, temperature float32) ([]float32, error) {
+	c := command{Action: score, Layout: l, Version: version, Temperature: temperature}
+	if err := w.send(w.replica(0), c); err != nil {
+		return nil, err
+	}
+	a, err := w.answer(w.lastStage(0)[0], score)
+	return a.Outputs.Values[backend.Policy], err
+}
 
 // Score returns the log-probabilities of a layout's targets under the policy.
 func (m *Models) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
@@ -223,11 +197,10 @@ func (m *Models) Recompute(ctx context.Context, l *attention.Layout, version int
 // scoreUnder returns the log-probabilities of a layout's targets under a version, 0 for the policy, at the
 // temperature of training.
 func (m *Models) scoreUnder(ctx context.Context, l *attention.Layout, version int64) ([]float32, error) {
-	if len(l.Targets) == 0 {
-		return nil, m.inbox.err()
-	}
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	return m.score(ctx, l, version, 0)
+	return m.Logprobs(ctx, l, func(w *world, _ int64, part *attention.Layout) ([]float32, error) {
+		return w.score(part, version, 0)
+	})
 }

@@ -8,7 +8,7 @@
 // # Goroutines
 //
 // One goroutine, the trainer's, calls the methods of Models. One goroutine for each rank reads the
-// rank's answers (Models.read). A worker has one goroutine that makes all calls to its device and
+// rank's answers (world.read). A worker has one goroutine that makes all calls to its device and
 // sends all its answers. Its helper goroutines only receive. Other goroutines read published versions
 // and checkpoints, through snapshots, while the ranks train.
 //
@@ -32,19 +32,25 @@
 //
 // # Failures
 //
-// The first failure of a rank ends all ranks. Models records it, ends the trainer's waits, and
-// returns it from every later call. Nothing is retried: a run continues from its last checkpoint.
+// The first failure of a rank ends all ranks of its world. If other ranks have lost a rank other than 0, as
+// when its process was killed, and Config.Rejoin is set, the session joins a new world, distributes the
+// recovery point and repeats the work since then (package backend/session). Bits do not change: kernels are
+// exact. Any other failure, such as that of a device, would most likely happen again: Models ends the
+// trainer's waits and returns it from every later call.
 package sharded
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/backend/schedule"
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
@@ -75,31 +81,41 @@ type Config struct {
 	Canary []int32
 	// Track returns the trace row of a rank in this process. It may be nil.
 	Track func(rank int) trace.Track
+
+	// Rejoin opens rank 0's transport of a new world, once all its ranks have joined, after other ranks have
+	// lost a rank. It is called on the trainer's goroutine, when the last world's transport is closed. If it is
+	// nil, a failure ends the run.
+	Rejoin func(ctx context.Context) (parallel.Transport, error)
+	// Recovery is the folder of recovery points, which Models owns. It is required with Rejoin.
+	Recovery string
+	Warn     func(format string, args ...any) // prints failures after which the run continues; for Rejoin
 }
 
 // Models drives the ranks of a mesh. Only one goroutine may use it; others may read published
 // versions and write checkpoints.
 type Models struct {
-	backend.Serial // for LeafRows
+	*session.Session[*world]
 
-	cfg        Config
-	shape      *model.Config // shape of the complete decoder
-	dev        npu.Device
-	transports []parallel.Transport // transports of the ranks in this process
-	ranks      []*rank              // all ranks of the mesh
-	life       context.Context      //nolint:containedctx // from New to Close
-	cancel     context.CancelFunc   // ends life
-	running    conc.WaitGroup       // ranks of this process, and readers of all ranks' answers
-	inbox      inbox
-	startSum   string // checksum of the starting weights
-	canary     *canary.Recorded
+	cfg      Config
+	shape    *model.Config // shape of the complete decoder
+	dev      npu.Device
+	threads  int                    // of each rank in this process; 0 for all
+	each     func(source.Use) error // calls its argument with each starting weight
+	first    []parallel.Transport   // of the first world; nil once it has started
+	world    atomic.Pointer[world]  // the last world that has started, for goroutines that read it
+	startSum string                 // checksum of the starting weights
+	canary   *canary.Recorded
+	whole    *model.Versions // published versions of the complete weights, with Config.Whole
 
-	batches   []*batch        // micro-batches in flight, in the order of Pass
-	loads     []load          // micro-batches in flight by replica
-	whole     *model.Versions // published versions of the complete weights, with Config.Whole
-	finiteErr error           // result of CheckFinite after the last Step
-	ended     ending
-	saves     int64 // number of checkpoints so far, which is the number of the last one
+	published int64        // number of the last published version
+	sampled   int64        // number of the version that was published before the last update
+	held      session.Mark // end of the log before the last Publish
+	fresh     bool         // whether the policy equals the last published version
+
+	saves   int64                    // number of captures so far, which is the number of the last one
+	last    *capture                 // the last one; nil before the first
+	writing conc.WaitGroup           // goroutines that write recovery points
+	written atomic.Pointer[recovery] // a written recovery point, until the session takes it
 }
 
 // Errors of Follow if rank 0's run is not complete.
@@ -131,37 +147,73 @@ func New(
 	ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config,
 	transports []parallel.Transport, threads int,
 ) (*Models, error) {
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Models{
-		cfg: cfg, shape: shape, dev: dev, transports: transports, life: life, cancel: cancel,
-		inbox: newInbox(), loads: make([]load, cfg.Mesh.DP),
+		cfg: cfg, shape: shape, dev: dev, threads: threads, each: each, first: transports,
 		whole: model.NewVersions(cfg.Models.Versions, nil, func() (*model.Weights, error) {
 			return model.NewWeights(dev, shape, npu.Weights)
 		}),
 	}
-	err := m.connect(threads)
-	if err == nil {
-		err = m.setUp(life, each)
+	sc := session.Config[*world]{
+		Start: m.start, How: "waiting for all ranks to join again", Depth: cfg.Mesh.PP + 1,
+		Plan: func(depth int) schedule.Plan { return schedule.New(cfg.Mesh.DP, depth, false) },
+		Warn: cfg.Warn,
 	}
-	if err != nil {
-		m.inbox.fail(err)
+	if cfg.Rejoin != nil {
+		sc.Folder = cfg.Recovery
+	}
+	m.Session = session.New(sc)
+	if err := m.Open(ctx, func(error) bool { return false }); err != nil {
 		m.Close()
-		return nil, m.inbox.err()
+		return nil, err
 	}
 	return m, nil
 }
 
+// start joins the ranks of a world and makes them hold a recovery point.
+func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err error) {
+	transports := m.first
+	m.first = nil
+	if last := m.world.Load(); last != nil {
+		if transports, err = m.rejoin(ctx, last); err != nil {
+			return nil, err
+		}
+	}
+	w := newWorld(ctx, &m.cfg, m.shape, m.dev, transports, m.Notify)
+	m.world.Store(w)
+	if err = w.connect(m.threads); err == nil {
+		err = m.setUp(w)
+	}
+	if err == nil && from.Folder != "" {
+		err = w.restore(from)
+	}
+	if err != nil {
+		w.inbox.fail(err)
+		w.Close(nil)
+		return nil, w.failure()
+	}
+	return w, nil
+}
+
+// rejoin opens the transport of the world after last, unless the failure of last ends the run.
+func (m *Models) rejoin(ctx context.Context, last *world) ([]parallel.Transport, error) {
+	if err := last.failure(); !errors.As(err, new(*session.Fault)) {
+		return nil, err
+	}
+	t, err := m.cfg.Rejoin(ctx)
+	return []parallel.Transport{t}, err
+}
+
 // setUp sends the ranks their parts' shapes and distributes the starting weights.
-func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
+func (m *Models) setUp(w *world) error {
 	setup := &Setup{
 		Mesh: m.cfg.Mesh, Shape: *m.shape, Models: m.cfg.Models,
 		Reduce: m.cfg.Reduce, Zero: m.cfg.Zero, Sequence: m.cfg.Sequence,
 	}
-	if err := m.send(ctx, m.ranks, command{Action: setUp, Setup: setup}); err != nil {
+	if err := w.send(w.ranks, command{Action: setUp, Setup: setup}); err != nil {
 		return err
 	}
-	if len(m.cfg.Canary) > 0 {
-		if err := m.recordPerturbed(ctx); err != nil {
+	if len(m.cfg.Canary) > 0 && m.canary == nil {
+		if err := m.recordPerturbed(w); err != nil {
 			return fmt.Errorf("perturbed weights: %w", err)
 		}
 	}
@@ -169,9 +221,9 @@ func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
 	if m.cfg.Models.Reference {
 		names = append(names, trimodel.Tensors{Role: backend.Reference})
 	}
-	scatter := m.scatter(ctx, names...)
+	scatter := w.scatter(names...)
 	sums := m.shape.Params().Sums()
-	err := each(func(i int, p *tensor.Param, values []float32) error {
+	err := m.each(func(i int, p *tensor.Param, values []float32) error {
 		if err := p.Sum(values, sums[p.Name], npu.Threads(m.dev)); err != nil {
 			return err
 		}
@@ -180,8 +232,13 @@ func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
 	if err != nil {
 		return err
 	}
-	m.startSum = sums.Total()
-	return m.barrier(ctx)
+	if m.startSum == "" {
+		m.startSum = sums.Total()
+	}
+	if sums.Total() != m.startSum {
+		return fmt.Errorf("checksum of the starting weights is %s, expected %s as before", sums.Total(), m.startSum)
+	}
+	return w.barrier()
 }
 
 // StartChecksum returns the checksum of the starting weights.
@@ -190,40 +247,29 @@ func (m *Models) StartChecksum() string { return m.startSum }
 // End records that the run was stopped or, otherwise, is complete. Close sends that to the ranks of other
 // processes. Without a call of End, they report a failure.
 func (m *Models) End(stopped bool) {
-	m.ended = endedComplete
+	w := m.Current()
+	if w == nil {
+		return
+	}
+	w.ended = endedComplete
 	if stopped {
-		m.ended = endedStopped
+		w.ended = endedStopped
 	}
 }
 
 // Close ends all ranks and frees everything. No goroutine may be reading published weights or writing a
 // checkpoint.
-//
-// The order matters. Snapshots read a rank's models, so they end before the rank leaves. After a failure
-// Close aborts the transports before it cancels the context of this process's ranks, so that ranks of
-// other processes get the cause.
 func (m *Models) Close() {
-	m.Discard()
-	for _, r := range m.ranks {
-		if remote, ok := r.snapshots.(*remoteSnapshots); ok && m.inbox.err() == nil {
-			_ = remote.end(m.life) // an error means that a rank has failed, and then send below fails too
-		}
-	}
-	if err := m.inbox.err(); err != nil {
-		for _, t := range m.transports {
-			t.Abort(err)
-		}
-	}
-	if m.send(context.Background(), m.ranks, command{Action: leave, Ended: m.ended}) != nil {
-		m.cancel()
-	}
-	m.running.Wait()
-	m.cancel()
-	for _, t := range m.transports {
-		_ = t.Close() // loses nothing: all calls have ended
-	}
+	m.Session.Close()
+	m.writing.Wait()
 	m.whole.Free()
 }
+
+// Lanes returns the number of stages of all replicas.
+func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
+
+// LeafRows returns attention.LeafRows: gradients are summed leaf by leaf.
+func (m *Models) LeafRows(prompt int) int { return attention.LeafRows(prompt) }
 
 // SetTrack does nothing: ranks have tracks of their own.
 func (m *Models) SetTrack(trace.Track) {}
@@ -239,7 +285,7 @@ func (m *Models) FLOPs(l *attention.Layout) float64 { return m.shape.TrainFLOPs(
 // update, in bytes, by purpose.
 func (m *Models) Allocated() [npu.NumPurposes]int64 {
 	sum := m.dev.Allocated()
-	for _, r := range m.ranks {
+	for _, r := range m.world.Load().ranks {
 		for i, n := range r.memory {
 			sum[i] += n
 		}
@@ -254,23 +300,8 @@ func (m *Models) SwapOut(ctx context.Context) error { return m.swap(ctx, swapOut
 // SwapIn implements backend.Swapper.
 func (m *Models) SwapIn(ctx context.Context) error { return m.swap(ctx, swapIn) }
 
-// swap sends swapOut or swapIn and waits for all answers, so that none is left for the next command. If
-// several ranks cannot swap, it returns the error of the first.
 func (m *Models) swap(ctx context.Context, direction action) error {
-	if err := m.send(ctx, m.ranks, command{Action: direction}); err != nil {
-		return err
-	}
-	var failed error
-	for i, r := range m.ranks {
-		a, err := m.answer(r, direction)
-		if err != nil {
-			return err
-		}
-		if a.Fault != nil && failed == nil {
-			failed = a.Fault.of(i)
-		}
-	}
-	return failed
+	return m.Do(ctx, func(_ context.Context, w *world) error { return w.swap(direction) })
 }
 
 var (

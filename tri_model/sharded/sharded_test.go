@@ -332,7 +332,7 @@ func TestZeroDividesMemory(t *testing.T) {
 	for zero := range sums {
 		m := open(t, &deep, Config{Mesh: parallel.Mesh{DP: 4, TP: 1, PP: 1}, Models: config(), Zero: zero})
 		train(t, m, &deep, 1, 1)
-		for _, r := range m.ranks {
+		for _, r := range m.Current().ranks {
 			for purpose, n := range r.memory {
 				sums[zero][purpose] = max(sums[zero][purpose], n)
 			}
