@@ -187,10 +187,10 @@ func (l *link) handle(n note) error {
 		l.waits = n.Waits
 		w.mu.Unlock()
 	case n.Kind == report && !fromRank0:
-		w.fail(n.Rank, errors.New(n.Reason), n.Overdue)
+		w.failFor(l.peer, n.Rank, errors.New(n.Reason), n.Overdue)
 	case n.Kind == verdict && fromRank0:
 		w.mu.Lock()
-		w.setVerdict(n.Rank, errors.New(n.Reason))
+		w.setVerdict(n.Rank, errors.New(n.Reason), false)
 		w.mu.Unlock()
 	case n.Kind == left && fromRank0:
 		w.recordLeft(n.Rank)
@@ -243,7 +243,7 @@ func (l *link) lost(err error) {
 		if w.err == nil && errors.As(err, new(forged)) {
 			l.out <- note{Kind: report, Reason: reason(err)} // the connection may still work
 		}
-		w.setVerdict(0, err)
+		w.setVerdict(0, err, false)
 	}
 }
 

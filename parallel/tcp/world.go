@@ -76,9 +76,12 @@ func (w *World) Abort(err error) {
 	_ = w.verdict() // the caller knows
 }
 
-// fail reports that a rank has failed. It does not wait for the verdict. overdue means that rank is only
-// suspected, because its message is late: the culprit may be another rank that it waits for.
-func (w *World) fail(rank int, err error, overdue bool) {
+// fail reports that this rank has found that a rank has failed. It does not wait for the verdict. overdue means
+// that rank is only suspected, because its message is late: the culprit may be another rank that it waits for.
+func (w *World) fail(rank int, err error, overdue bool) { w.failFor(w.cfg.Rank, rank, err, overdue) }
+
+// failFor is fail for a failure that the rank by has found. Only rank 0 calls it for others.
+func (w *World) failFor(by, rank int, err error, overdue bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil || w.reported || w.closing {
@@ -88,12 +91,12 @@ func (w *World) fail(rank int, err error, overdue bool) {
 		if overdue {
 			rank = parallel.Culprit(rank, w.waitsOf)
 		}
-		w.setVerdict(rank, err)
+		w.setVerdict(rank, err, by != rank)
 		return
 	}
 	l := w.links[0]
 	if l == nil || w.rank0Gone {
-		w.setVerdict(rank, err)
+		w.setVerdict(rank, err, false)
 		return
 	}
 	w.reported = true
@@ -101,17 +104,17 @@ func (w *World) fail(rank int, err error, overdue bool) {
 	w.grace = time.AfterFunc(w.cfg.Silence, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.setVerdict(rank, err)
+		w.setVerdict(rank, err, false)
 	})
 }
 
-// setVerdict records the first verdict and ends all calls. Rank 0 sends it to the others. The caller
-// holds mu.
-func (w *World) setVerdict(rank int, err error) {
+// setVerdict records the first verdict and ends all calls. Rank 0 sends it to the others. lost is that of
+// parallel.RankError. The caller holds mu.
+func (w *World) setVerdict(rank int, err error, lost bool) {
 	if w.err != nil {
 		return
 	}
-	w.err = &parallel.RankError{Rank: rank, Addr: w.addrs[rank], Err: err}
+	w.err = &parallel.RankError{Rank: rank, Addr: w.addrs[rank], Err: err, Lost: lost}
 	close(w.failed)
 	w.endLife()
 	if w.cfg.Rank != 0 {
