@@ -29,7 +29,7 @@ func newSwapping(m backend.Models, in *instances.Instances) *swapping {
 
 // handToInstances publishes w, which Publish returned, to the instances and gives them the memory.
 func (m *swapping) handToInstances(ctx context.Context, w inference.Weights) error {
-	if err := m.instances.Publish(ctx, w); err != nil {
+	if err := publishTo(ctx, m.Models, m.instances, w); err != nil {
 		return err // names the version
 	}
 	m.out = true

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report"
@@ -131,6 +133,12 @@ func (p *preparation) listen() (*control.Server, error) {
 	return live, nil
 }
 
+// publishTo publishes w, a version of m, to the instances. Meanwhile m replaces ranks that fail, because instances
+// may read w from them.
+func publishTo(ctx context.Context, m backend.Models, in *instances.Instances, w inference.Weights) error {
+	return backend.While(ctx, m, func(ctx context.Context) error { return in.Publish(ctx, w) })
+}
+
 // connect wires the parts of the run to the trainer.
 func (t *training) connect() error {
 	cfg := t.cfg
@@ -153,7 +161,9 @@ func (t *training) connect() error {
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}
-	t.rollouts.Publish = t.instances.Publish
+	t.rollouts.Publish = func(ctx context.Context, w inference.Weights) error {
+		return publishTo(ctx, t.models, t.instances, w)
+	}
 	if cfg.Swaps() {
 		s := newSwapping(t.models, t.instances)
 		t.models, t.rollouts.Publish = s, s.handToInstances

@@ -82,7 +82,11 @@ func (c *checkpoints) start(write func() written) {
 
 // wait waits for the write in flight and returns its error. Each error is returned once.
 func (c *checkpoints) wait() error {
-	c.inFlight.Wait()
+	// The next call of the models returns Poll's error.
+	_ = backend.While(context.Background(), c.models, func(context.Context) error {
+		c.inFlight.Wait()
+		return nil
+	})
 	return c.takeError()
 }
 
@@ -112,9 +116,8 @@ func (c *checkpoints) saveNow(ctx context.Context, state State) error {
 	if err != nil {
 		return err
 	}
-	c.done = make(chan written, 1)
-	c.done <- write()
-	return c.takeError()
+	c.start(write)
+	return c.wait()
 }
 
 // setAside waits for the write in flight and renames the checkpoint of step, so that no run resumes

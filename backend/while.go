@@ -1,0 +1,37 @@
+package backend
+
+import (
+	"context"
+
+	"github.com/sourcegraph/conc"
+)
+
+// While runs work on another goroutine and returns its error. Until then it calls m.Poll, which replaces ranks that
+// fail: work may read published weights or copies for a checkpoint from them. If Poll fails, While cancels
+// work's context and returns Poll's error, unless work succeeds. work must not call m.
+func While(ctx context.Context, m Models, work func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	var err, failed error // of work and Poll
+	var working conc.WaitGroup
+	working.Go(func() {
+		defer close(ended)
+		err = work(ctx)
+	})
+	defer working.Wait()
+	for {
+		select {
+		case <-ended:
+			if err != nil && failed != nil {
+				return failed
+			}
+			return err
+		case <-m.Ready():
+			if failed = m.Poll(ctx); failed != nil {
+				cancel()
+				working.Wait()
+			}
+		}
+	}
+}
