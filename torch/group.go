@@ -86,7 +86,8 @@ func (g *group) findOutOfMemory(failed *session.Fault) *session.Fault {
 			}
 			delete(unheard, e.rank)
 			var other *session.Fault
-			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*session.OutOfMemory)) {
+			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) &&
+				errors.As(other, new(*session.OutOfMemory)) {
 				return other
 			}
 		case <-timeout.C:

@@ -201,33 +201,30 @@ func (m *micro) store(p *piece, out *backend.Outputs) {
 	}
 }
 
-// evaluate calls derive for the micro-batches in toDerive and reports whether there were any. Called from
+// evaluate calls derive for the first micro-batch in toDerive and reports whether there was one. Called from
 // within a derive, it does nothing. After an error of a derive it returns that error until Discard.
 func (s *Session[R]) evaluate() (derived bool, err error) {
-	if s.deriveErr != nil || s.deriving {
+	if s.deriveErr != nil || s.deriving || len(s.toDerive) == 0 {
 		return false, s.deriveErr
 	}
-	for len(s.toDerive) > 0 {
-		m := s.toDerive[0]
-		s.toDerive = s.toDerive[1:]
-		s.deriving = true
-		gradients, err := m.derive(*m.outputs)
-		s.deriving = false
-		values := gradients[backend.Policy]
-		if expected := len(m.layout.Targets); err == nil && len(values) != expected {
-			err = s.named(fmt.Errorf("the loss has %d derivatives, expected %d", len(values), expected))
-		}
-		if err != nil {
-			s.deriveErr = err
-			return true, err
-		}
-		m.gradient = slices.Clone(values)
-		m.derive = nil
-		m.outputs = nil
-		s.planGradients(m)
-		derived = true
+	m := s.toDerive[0]
+	s.toDerive = s.toDerive[1:]
+	s.deriving = true
+	gradients, err := m.derive(*m.outputs)
+	s.deriving = false
+	values := gradients[backend.Policy]
+	if expected := len(m.layout.Targets); err == nil && len(values) != expected {
+		err = s.named(fmt.Errorf("the loss has %d derivatives, expected %d", len(values), expected))
 	}
-	return derived, nil
+	if err != nil {
+		s.deriveErr = err
+		return true, err
+	}
+	m.gradient = slices.Clone(values)
+	m.derive = nil
+	m.outputs = nil
+	s.planGradients(m)
+	return true, nil
 }
 
 // Discard drops the micro-batches in flight and all gradients since the last Step.

@@ -215,8 +215,8 @@ func (s *Session[R]) Notify() {
 
 // Attempt calls op with ranks that hold the session's state. If op returns a Fault, Attempt restarts all
 // ranks, restores their state and calls op again. It returns any other error. If restarting does not help, it
-// ends the session, as does an error of Config.Start that is no Fault. op may call Attempt again through a derive that calls Logprobs; if that
-// replaces the ranks, op returns errReplaced, and Attempt calls it with the new ranks.
+// ends the session. op may call Attempt again through a derive that calls Logprobs; if that replaces the ranks, op
+// returns errReplaced, and Attempt calls it with the new ranks.
 func (s *Session[R]) Attempt(ctx context.Context, op func(ranks R) error) error {
 	if s.alarm != nil {
 		s.alarm.Stop()

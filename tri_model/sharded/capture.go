@@ -96,7 +96,8 @@ func (w *world) release(number int64) {
 	}
 }
 
-// capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. The copies replace those of an earlier capture.
+// capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. The copies
+// replace those of an earlier capture.
 func (m *Models) capture(ctx context.Context) (*capture, error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err

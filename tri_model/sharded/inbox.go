@@ -2,7 +2,7 @@ package sharded
 
 import "sync"
 
-// inbox holds answers that belong to micro-batches until world.take takes them, and the first
+// inbox holds answers that belong to micro-batches until world.Poll takes them, and the first
 // failure. Any goroutine may call add and fail, but only the trainer's calls take. The inbox is not
 // bounded, so that a rank never waits for the trainer. It holds at most two answers for each micro-batch
 // in flight.

@@ -162,7 +162,8 @@ func New(
 		sc.Folder = cfg.Recovery
 	}
 	m.Session = session.New(sc)
-	if err := m.Open(ctx, func(error) bool { return false }); err != nil {
+	lost := func(err error) bool { return errors.As(err, new(*session.Fault)) }
+	if err := m.Open(ctx, lost); err != nil {
 		m.Close()
 		return nil, err
 	}

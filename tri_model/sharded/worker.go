@@ -26,7 +26,7 @@ import (
 // gradients.
 //
 // inputs, grads and expect have room for all micro-batches that a replica may have in flight, one more
-// than stages (see choose). So neither a helper that sends to them nor await ever blocks.
+// than stages (see world.Forward). So neither a helper that sends to them nor await ever blocks.
 type worker struct {
 	rank      int
 	setup     *Setup

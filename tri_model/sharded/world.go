@@ -35,7 +35,8 @@ type world struct {
 }
 
 func newWorld(
-	ctx context.Context, cfg *Config, shape *model.Config, dev npu.Device, transports []parallel.Transport, notify func(),
+	ctx context.Context, cfg *Config, shape *model.Config, dev npu.Device, transports []parallel.Transport,
+	notify func(),
 ) *world {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	return &world{
