@@ -86,7 +86,7 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	err := absolute(&dir)
 	to := session.Point{Folder: dir, Updates: updates}
 	if err == nil && (s.Point() != to || s.Kept() > 0) {
-		s.Drop(nil)
+		s.Drop()
 		if err = s.Reset(to); err == nil {
 			err = s.Attempt(ctx, func(*group) error { return nil })
 		}

@@ -195,7 +195,7 @@ func (g *group) welcome(ctx context.Context, from session.Point) error {
 }
 
 // Close implements session.Ranks. It also waits for torchrun.
-func (g *group) Close(*session.Fault) {
+func (g *group) Close() {
 	for _, r := range g.ranks {
 		if r != nil {
 			r.close()

@@ -113,7 +113,7 @@ func (s *Session) start(ctx context.Context, from session.Point) (_ *group, err 
 		if err == nil {
 			return
 		}
-		g.Close(nil)
+		g.Close()
 		var failed *session.Fault
 		if restarted && ctx.Err() == nil && !errors.As(err, &failed) {
 			err = &session.Fault{Err: err}

@@ -119,7 +119,7 @@ func (s *Session[R]) restore(ctx context.Context) error {
 			if errors.As(err, &failed) {
 				err = ranks.Diagnose(failed)
 			}
-			ranks.Close(failed)
+			ranks.Close()
 			return err
 		}
 	}

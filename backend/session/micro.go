@@ -234,7 +234,7 @@ func (s *Session[R]) Discard() {
 	s.deriveErr = nil
 	var none R
 	if s.ranks != none && s.ranks.Discard() != nil {
-		s.Drop(nil)
+		s.Drop()
 	}
 }
 

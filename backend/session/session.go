@@ -67,8 +67,8 @@ type Ranks interface {
 	Deadline() time.Time
 	// Diagnose returns the cause of a fault, which may be another fault that these ranks report now.
 	Diagnose(f *Fault) error
-	// Close ends the ranks and waits for their goroutines. f is why; it is nil if the ranks are no longer needed.
-	Close(f *Fault)
+	// Close ends the ranks and waits for their goroutines.
+	Close()
 }
 
 // Answer is what a replica has computed for a micro-batch. The zero value concerns none.
@@ -184,7 +184,7 @@ func (s *Session[R]) Close() {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	s.Drop(nil)
+	s.Drop()
 	if s.cfg.Folder != "" {
 		_ = os.RemoveAll(s.cfg.Folder) // the next session removes what is left
 	}
@@ -194,10 +194,10 @@ func (s *Session[R]) Close() {
 func (s *Session[R]) Current() R { return s.ranks }
 
 // Drop ends all ranks. The next method that needs ranks starts others.
-func (s *Session[R]) Drop(why *Fault) {
+func (s *Session[R]) Drop() {
 	var none R
 	if s.ranks != none {
-		s.ranks.Close(why)
+		s.ranks.Close()
 		s.ranks = none
 	}
 }
@@ -242,7 +242,7 @@ func (s *Session[R]) Attempt(ctx context.Context, op func(ranks R) error) error 
 		}
 		if s.ranks != none {
 			err = s.ranks.Diagnose(failed)
-			s.Drop(failed)
+			s.Drop()
 		}
 		var full *OutOfMemory
 		if errors.As(err, &full) {

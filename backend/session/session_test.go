@@ -92,7 +92,7 @@ func (r *ranks) Step(_ context.Context, u backend.Update) (out Outcome, err erro
 
 func (r *ranks) Deadline() time.Time     { return time.Time{} }
 func (r *ranks) Diagnose(f *Fault) error { return f }
-func (r *ranks) Close(*Fault)            { r.closed = true }
+func (r *ranks) Close()                  { r.closed = true }
 
 // fixture starts ranks, the first ones with faults.
 type fixture struct {
@@ -187,7 +187,7 @@ func TestReplay(t *testing.T) {
 		history := s.Current().history
 		require.Len(t, history, 2*updates)
 		// Ranks that repeat everything have the same history.
-		s.Drop(nil)
+		s.Drop()
 		require.NoError(t, s.Flush(t.Context()))
 		require.Equal(t, history, s.Current().history)
 		require.Len(t, derived, 2*7*updates)
@@ -235,7 +235,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, 1, s.Kept())
 	want := []string{"1 [[3] ]"}
 	require.Equal(t, want, s.Current().history)
-	s.Drop(nil)
+	s.Drop()
 	require.NoError(t, s.Flush(t.Context()))
 	require.Equal(t, want, s.Current().history)
 	s.cfg.Folder = ""
@@ -249,7 +249,7 @@ func TestStartFails(t *testing.T) {
 	t.Parallel()
 	f := &fixture{random: rand.New(rand.NewPCG(3, 1)), points: map[string][]string{}}
 	s := f.open(t)
-	s.Drop(nil)
+	s.Drop()
 	refused := errors.New("refused")
 	cancelled, cancel := context.WithCancel(t.Context())
 	s.cfg.Start = func(ctx context.Context, _ Point) (*ranks, error) {

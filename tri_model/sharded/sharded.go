@@ -189,7 +189,7 @@ func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err e
 	}
 	if err != nil {
 		w.inbox.fail(err)
-		w.Close(nil)
+		w.Close()
 		return nil, w.failure()
 	}
 	return w, nil

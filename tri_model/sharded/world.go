@@ -61,7 +61,7 @@ func (w *world) failure() error {
 // The order matters. Snapshots read a rank's models, so they end before the rank leaves. After a failure
 // Close aborts the transports before it cancels the context of this process's ranks, so that ranks of
 // other processes get the cause.
-func (w *world) Close(*session.Fault) {
+func (w *world) Close() {
 	_ = w.Discard() // the ranks answer nothing after a failure
 	for _, r := range w.ranks {
 		if remote, ok := r.snapshots.(*remoteSnapshots); ok && w.inbox.err() == nil {
