@@ -104,25 +104,36 @@ func (s *Session) Ranks() []RankInfo {
 	return infos
 }
 
-// start starts the ranks, or waits for them, and makes them load the recovery point. Restarted ranks must use
-// the same mode as the first.
-func (s *Session) start(ctx context.Context, from session.Point) (_ *group, err error) {
+// start implements session.Config.Start. Restarted ranks must work in the mode of the first ones.
+func (s *Session) start(ctx context.Context, from session.Point) (*group, error) {
 	restarted := s.info.Mode != ""
 	g := newGroup(&s.cfg, s.memory)
-	defer func() {
-		if err == nil {
-			return
-		}
+	if err := s.gather(ctx, g, from); err != nil {
 		g.Close()
-		var failed *session.Fault
-		if restarted && ctx.Err() == nil && !errors.As(err, &failed) {
+		if restarted && ctx.Err() == nil && !errors.As(err, new(*session.Fault)) {
 			err = &session.Fault{Err: err}
 		}
-	}()
+		return nil, err
+	}
+	info := g.ranks[0].ready
+	if restarted && info.Mode != s.info.Mode {
+		g.Close()
+		return nil, fmt.Errorf("ranks work in mode %s after a restart, expected the mode before it", info.Mode)
+	}
+	s.info = info
+	s.cfg.Mode = info.Mode
+	for i, r := range g.ranks {
+		s.memory[i] = r.ready.Memory
+	}
+	return g, nil
+}
+
+// gather starts the ranks of a group, or waits for them, and makes them load a recovery point.
+func (s *Session) gather(ctx context.Context, g *group, from session.Point) (err error) {
 	token := s.cfg.Token
 	if s.cfg.Python != "" {
 		if g.launch, err = startLaunch(&s.cfg, s.listener.Addr().String()); err != nil {
-			return nil, err
+			return err
 		}
 		token = g.launch.token
 	}
@@ -131,14 +142,9 @@ func (s *Session) start(ctx context.Context, from session.Point) (_ *group, err 
 		err = g.welcome(ctx, from)
 	}
 	if err != nil {
-		return nil, g.explain(err)
+		return g.explain(err)
 	}
-	s.info = g.ranks[0].ready
-	s.cfg.Mode = s.info.Mode
-	for i, r := range g.ranks {
-		s.memory[i] = r.ready.Memory
-	}
-	return g, nil
+	return nil
 }
 
 // Pass is Pass of session.Session. While the policy equals the published weights, its log-probabilities are
