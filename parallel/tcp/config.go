@@ -1,5 +1,8 @@
 // Package tcp connects ranks that are processes, on one machine or several.
 //
+// A world ends with its first failure. The ranks that are left, and processes that replace others, may then open
+// another one at the same address; nothing that belongs to the first can reach it (World.tickets).
+//
 // Rank 0 listens at an address that all ranks know. The others join there and learn each
 // other's addresses. Every rank has a control connection to rank 0, which decides what has
 // failed and sends its verdict to the others. Messages travel on one connection for each sender, receiver
@@ -35,6 +38,7 @@ type Config struct {
 	Listen string
 
 	Join    time.Duration // how long to wait for all ranks; 0 for 10 minutes
+	Listens time.Duration // how long rank 0 may take to listen at Master; 0 for Join
 	Silence time.Duration // time without a sign of life after which a rank has failed; 0 for 30 seconds
 
 	// Warn gets lines about refused connections, about a master address that is not this machine's, and
@@ -77,8 +81,8 @@ func (c *Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil && c.Listen != "" {
 		bad("listen address is %q, expected host:port", c.Listen)
 	}
-	if c.Join < 0 || c.Silence < 0 {
-		bad("time to join is %v and silence %v, expected none below 0", c.Join, c.Silence)
+	if c.Join < 0 || c.Listens < 0 || c.Silence < 0 {
+		bad("time to join is %v, to listen %v and silence %v, expected none below 0", c.Join, c.Listens, c.Silence)
 	}
 	return errors.Join(errs...)
 }

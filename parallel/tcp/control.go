@@ -19,9 +19,11 @@ type note struct {
 	Kind    kind
 	Rank    int      `json:",omitempty"` // culprit of a report or verdict, or the rank that has left
 	Reason  string   `json:",omitempty"` // text of the culprit's error in a report or verdict
+	Lost    bool     `json:",omitempty"` // parallel.RankError.Lost of a verdict
 	Overdue bool     `json:",omitempty"` // whether a report is only a suspicion, because a message is late
 	Waits   []int    `json:",omitempty"` // ranks that the sender of a beat waits for
 	Addrs   []string `json:",omitempty"` // addresses by rank in a table
+	Tickets []string `json:",omitempty"` // by rank in a table
 }
 
 type kind string
@@ -146,7 +148,7 @@ func (l *link) read() {
 	w := l.w
 	limit := maxNote
 	if w.cfg.Rank != 0 {
-		limit += w.cfg.Size * (maxAddr + 3) // a table, in which each address has quotes and a comma
+		limit += w.cfg.Size * (maxAddr + ticketLen + 6) // a table, in which each text has quotes and a comma
 	}
 	for {
 		_ = l.conn.SetReadDeadline(time.Now().Add(w.cfg.Silence)) // if it fails, so does reading
@@ -190,13 +192,14 @@ func (l *link) handle(n note) error {
 		w.failFor(l.peer, n.Rank, errors.New(n.Reason), n.Overdue)
 	case n.Kind == verdict && fromRank0:
 		w.mu.Lock()
-		w.setVerdict(n.Rank, errors.New(n.Reason), false)
+		w.setVerdict(n.Rank, errors.New(n.Reason), n.Lost)
 		w.mu.Unlock()
 	case n.Kind == left && fromRank0:
 		w.recordLeft(n.Rank)
-	case n.Kind == table && fromRank0 && len(n.Addrs) == w.cfg.Size && !w.isReady():
+	case n.Kind == table && fromRank0 && len(n.Addrs) == w.cfg.Size && len(n.Tickets) == w.cfg.Size && !w.isReady():
 		w.mu.Lock()
 		copy(w.addrs[1:], n.Addrs[1:]) // addrs[0] is Config.Master
+		w.tickets = n.Tickets
 		close(w.ready)
 		w.mu.Unlock()
 	default:
@@ -267,7 +270,7 @@ func (l *link) removeBeforeStart() bool {
 		return false
 	}
 	delete(w.links, l.peer)
-	w.addrs[l.peer] = ""
+	w.addrs[l.peer], w.tickets[l.peer] = "", ""
 	return true
 }
 

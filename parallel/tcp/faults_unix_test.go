@@ -193,6 +193,7 @@ func TestStrangers(t *testing.T) {
 	first, err := opened()
 	require.NoError(t, err)
 	defer first.Close()
+	good.Silence = time.Millisecond // after which the first one would have been found dead
 	_, err = Open(t.Context(), good)
 	require.ErrorContains(t, err, "rank 1 has already joined, from 127.0.0.1:")
 	require.NoError(t, exercise(t.Context(), w, first))
@@ -359,5 +360,5 @@ token has 5 bytes, expected at least 16
 run has 129 bytes, expected at most 128
 master address is "", expected host:port
 listen address is "x", expected host:port
-time to join is -1ns and silence 0s, expected none below 0`)
+time to join is -1ns, to listen 0s and silence 0s, expected none below 0`)
 }

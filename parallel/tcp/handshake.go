@@ -19,11 +19,10 @@ import (
 //	C: opening: magic, version, public key of C
 //	S: opening: magic, version, public key of S
 //	C: hello, padded with spaces
-//	S: status 0, and the reason of a refusal, which is empty if S accepts C; or status 1 if S cannot open
-//	   the hello
+//	S: status, and the reason of a refusal, which is empty if S accepts C; or statusForged alone
 const (
 	magic       = "easyrl parallel "
-	version     = 3
+	version     = 4
 	publicSize  = 32 // bytes of an X25519 public key
 	openingSize = len(magic) + 1 + publicSize
 	helloSize   = 1024
@@ -31,6 +30,13 @@ const (
 
 	// handshakeTime is how long a connection may take to prove that it knows the token.
 	handshakeTime = 5 * time.Second
+)
+
+// Status bytes of S.
+const (
+	statusRead   = 0 // S has read the hello
+	statusForged = 1 // S cannot open the hello
+	statusTaken  = 2 // S refuses the hello because of taken
 )
 
 // hello introduces the connecting rank.
@@ -41,6 +47,7 @@ type hello struct {
 	Run     string
 	Addr    string `json:",omitempty"` // address at which it accepts messages; only for a control connection
 	Channel string `json:",omitempty"` // channel of the connection's messages; empty for a control connection
+	Ticket  string // see World.tickets: that of the sender in a control connection, else that of the receiver
 }
 
 // refusal is an error of a handshake that another attempt would not avoid.
@@ -115,7 +122,7 @@ func (c *conn) connectHandshake(key []byte, h hello, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	if status != 0 {
+	if status == statusForged {
 		return refusal{noToken, `refused: "token differs, or the data was changed on the way"`}
 	}
 	reason, err := c.receiveText(maxReason)
@@ -124,6 +131,8 @@ func (c *conn) connectHandshake(key []byte, h hello, deadline time.Time) error {
 		return refusal{noToken, "token of the other side differs, or the data was changed on the way"}
 	case err != nil:
 		return err
+	case status == statusTaken:
+		return refusal{taken, fmt.Sprintf("refused: %q", reason)}
 	case len(reason) > 0:
 		return refusal{misfit, fmt.Sprintf("refused: %q", reason)}
 	}
@@ -151,7 +160,11 @@ func (c *conn) acceptHandshake(key []byte, deadline time.Time, admit func(hello)
 		return err
 	}
 	reason := refused.reason[:min(len(refused.reason), maxReason)]
-	if _, fault := c.Write([]byte{0}); fault != nil {
+	status := byte(statusRead)
+	if err != nil && refused.cause == taken {
+		status = statusTaken
+	}
+	if _, fault := c.Write([]byte{status}); fault != nil {
 		return errors.Join(err, fault)
 	}
 	return errors.Join(err, c.sendText([]byte(reason)))
@@ -177,7 +190,7 @@ func (c *conn) readHello(key []byte) (h hello, err error) {
 	text := make([]byte, helloSize)
 	err = c.receiveSealed(text, nil)
 	if errors.As(err, new(forged)) {
-		_, _ = c.Write([]byte{1}) // if this fails, the side is refused without a status
+		_, _ = c.Write([]byte{statusForged}) // if this fails, the side is refused without a status
 		return h, refusal{noToken, "token differs, or the data was changed on the way"}
 	}
 	if err != nil {

@@ -87,8 +87,15 @@ func (w *World) host(ctx context.Context) error {
 	return nil
 }
 
-// join makes a rank other than 0 listen and connect to rank 0. It tries until ctx ends or rank 0 refuses.
+// join makes a rank other than 0 listen and connect to rank 0. It tries until ctx ends, rank 0 refuses, or
+// Config.Listens is over.
 func (w *World) join(ctx context.Context) error {
+	if limit := w.cfg.Listens; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("rank 0 has not listened within %v", limit))
+		defer cancel()
+	}
+	began := time.Now()
 	for {
 		c, err := w.connectRank0(ctx)
 		if err == nil {
@@ -100,7 +107,9 @@ func (w *World) join(ctx context.Context) error {
 			return nil
 		}
 		var r refusal
-		if errors.As(err, &r) {
+		// This process may replace one that has died, which rank 0 finds out within Config.Silence.
+		wait := errors.As(err, &r) && r.cause == taken && time.Since(began) < w.cfg.Silence+5*retry
+		if errors.As(err, &r) && !wait {
 			return fmt.Errorf("rank 0: %w", err)
 		}
 		select {
@@ -123,7 +132,8 @@ func (w *World) connectRank0(ctx context.Context) (*conn, error) {
 		err = w.listenNear(ctx, c.LocalAddr())
 	}
 	if err == nil {
-		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr())}
+		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr()),
+			Ticket: w.ticket}
 		err = c.connectHandshake(w.cfg.Token, h, time.Now().Add(handshakeTime))
 	}
 	if !stop() && err == nil {
@@ -309,17 +319,20 @@ func (w *World) register(h hello, c *conn) (*link, error) {
 	if w.cfg.Rank != 0 {
 		return nil, refusal{misfit, fmt.Sprintf("this is rank %d, expected 0", w.cfg.Rank)}
 	}
+	if len(h.Ticket) != ticketLen {
+		return nil, refusal{misfit, fmt.Sprintf("ticket has %d bytes, expected %d", len(h.Ticket), ticketLen)}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if l := w.links[h.Rank]; l != nil {
-		return nil, refusal{misfit, fmt.Sprintf("rank %d has already joined, from %s", h.Rank, l.addr)}
+	if w.life.Err() != nil { // no refusal, because another world may follow at this address
+		return nil, net.ErrClosed
 	}
-	if w.life.Err() != nil {
-		return nil, refusal{misfit, "world has ended"}
+	if l := w.links[h.Rank]; l != nil {
+		return nil, refusal{taken, fmt.Sprintf("rank %d has already joined, from %s", h.Rank, l.addr)}
 	}
 	l := newLink(w, h.Rank, h.Addr, c)
 	w.links[h.Rank] = l
-	w.addrs[h.Rank] = h.Addr
+	w.addrs[h.Rank], w.tickets[h.Rank] = h.Addr, h.Ticket
 	delete(w.conns, c.Conn) // endLife must not close it
 	return l, nil
 }
@@ -332,7 +345,7 @@ func (w *World) startIfComplete() {
 		return
 	}
 	for _, l := range w.links {
-		l.out <- note{Kind: table, Addrs: w.addrs}
+		l.out <- note{Kind: table, Addrs: w.addrs, Tickets: w.tickets}
 	}
 	close(w.ready)
 }

@@ -21,6 +21,7 @@ const (
 	release                // the peer speaks another version of the protocol
 	noToken                // the peer does not know the token
 	misfit                 // the peer is not a rank that may connect here
+	taken                  // another process has joined as the peer's rank, and may be about to be found dead
 	numCauses              // number of causes
 )
 
@@ -31,6 +32,7 @@ func (c cause) String() string {
 		release:  "of another version",
 		noToken:  "without the token",
 		misfit:   "of ranks that do not belong here",
+		taken:    "of ranks that have already joined",
 	}[c]
 }
 

@@ -50,6 +50,9 @@ func (w *World) stream(r route) *stream {
 // attach makes c the connection of a receiver's stream, or returns a refusal. The caller closes
 // stream.connected when the handshake is complete.
 func (w *World) attach(h hello, c *conn) (*stream, error) {
+	if h.Ticket != w.ticket {
+		return nil, refusal{misfit, fmt.Sprintf("rank %d is in a world that has ended", h.Rank)}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	open := 0
@@ -247,7 +250,8 @@ func (c *call) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 		return nil, net.ErrClosed
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
-	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.envelope.Peer, Run: w.cfg.Run, Channel: c.envelope.Channel}
+	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.envelope.Peer, Run: w.cfg.Run, Channel: c.envelope.Channel,
+		Ticket: w.tickets[c.envelope.Peer]}
 	conn := newConn(raw)
 	err := conn.connectHandshake(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"strings"
@@ -25,6 +26,7 @@ type World struct {
 	listener   net.Listener // nil in a world of one rank
 	waits      parallel.Waits
 	left       []chan struct{} // by rank: closed when it has left
+	ticket     string          // this rank's in tickets
 	handshakes handshakes
 	refused    refusals
 
@@ -34,31 +36,39 @@ type World struct {
 	calls  sync.RWMutex       // read-locked by each Send and Recv
 	tasks  sync.WaitGroup     // all goroutines
 
-	mu        sync.Mutex        // guards the following
-	err       error             // the verdict
-	reported  bool              // whether a failure was reported to rank 0
-	grace     *time.Timer       // makes the reported failure the verdict if none comes
-	rank0Gone bool              // whether rank 0 has left or failed
-	closing   bool              // whether Close was called
-	leavers   []int             // ranks that have left, in order
-	ready     chan struct{}     // closed once all ranks have joined; then addrs is complete and constant
-	addrs     []string          // by rank
-	links     map[int]*link     // by peer: rank 0 has a link to each other rank, and those only to rank 0
-	streams   map[route]*stream // never removed
-	conns     map[net.Conn]bool // connections without a link, which endLife closes
+	mu        sync.Mutex    // guards the following
+	err       error         // the verdict
+	reported  bool          // whether a failure was reported to rank 0
+	grace     *time.Timer   // makes the reported failure the verdict if none comes
+	rank0Gone bool          // whether rank 0 has left or failed
+	closing   bool          // whether Close was called
+	leavers   []int         // ranks that have left, in order
+	ready     chan struct{} // closed once all ranks have joined; then addrs is complete and constant
+	addrs     []string      // by rank
+	// tickets are random texts by rank, which each rank chooses for each world. A connection for messages shows
+	// that of its receiver. So a rank of a world that has ended, at the same address, cannot send messages to
+	// the world that follows it. They are complete and constant when addrs are.
+	tickets []string
+	links   map[int]*link     // by peer: rank 0 has a link to each other rank, and those only to rank 0
+	streams map[route]*stream // never removed
+	conns   map[net.Conn]bool // connections without a link, which endLife closes
 }
+
+const ticketLen = 26 // length of rand.Text
 
 func newWorld(cfg Config) *World {
 	w := &World{
 		cfg: cfg, waits: make(parallel.Waits, cfg.Size), left: make([]chan struct{}, cfg.Size),
 		refused: refusals{warn: cfg.Warn},
 		failed:  make(chan struct{}), ready: make(chan struct{}), addrs: make([]string, cfg.Size),
+		ticket: rand.Text(), tickets: make([]string, cfg.Size),
 		links: map[int]*link{}, streams: map[route]*stream{}, conns: map[net.Conn]bool{},
 	}
 	for i := range w.left {
 		w.left[i] = make(chan struct{})
 	}
 	w.addrs[0] = cfg.Master
+	w.tickets[cfg.Rank] = w.ticket
 	w.life, w.end = context.WithCancel(context.Background())
 	return w
 }
@@ -121,7 +131,7 @@ func (w *World) setVerdict(rank int, err error, lost bool) {
 		return
 	}
 	for _, l := range w.links {
-		l.out <- note{Kind: verdict, Rank: rank, Reason: reason(err)}
+		l.out <- note{Kind: verdict, Rank: rank, Reason: reason(err), Lost: lost}
 	}
 }
 
