@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/canary"
@@ -57,12 +58,16 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 func (j *job) loadMesh(ctx context.Context, from string) (start, began string, err error) {
 	deps := &ranks.MeshDeps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track,
 		Peers: ranks.Peers{Silence: j.opts.Silence, Note: j.note},
-		Shape: j.folder.Shape,
-		Each:  func(use source.Use) error { return named(j.cfg, j.folder.Each(use)) }}
+		Shape: j.folder.Shape, Warn: j.warn,
+		Each: func(use source.Use) error { return named(j.cfg, j.folder.Each(use)) }}
 	deps.Whole = j.task.name == trainTask && j.cfg.Inference.Instances > 0
 	if j.task.name == trainTask && !deps.Whole {
 		deps.Canary = canary.Prompt(j.folder.Shape, j.reader.CanaryTokens(), publish.CanaryTokens)
 	}
+	if err := j.makeDir(); err != nil {
+		return "", "", err
+	}
+	deps.Recovery = filepath.Join(j.cfg.Run.Dir, "recovery")
 	models, err := ranks.StartMesh(ctx, j.cfg, deps)
 	if err != nil {
 		return "", "", err

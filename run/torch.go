@@ -56,6 +56,17 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	return start, began, nil
 }
 
+// makeDir makes the run's folder for what the models write there, before the rest of the run does.
+func (j *job) makeDir() error {
+	if err := os.MkdirAll(j.cfg.Run.Dir, 0o755); err != nil {
+		return unwritable(j.cfg.Run.Dir, err)
+	}
+	if j.claimed == nil { // a temporary folder, which no other process may use
+		return nil
+	}
+	return j.lock(j.cfg.Run.Dir, true)
+}
+
 // torchDir creates the folder that trainer and ranks share. A check, which changes nothing,
 // gets a temporary one.
 func (j *job) torchDir() (dir string, err error) {
@@ -65,13 +76,8 @@ func (j *job) torchDir() (dir string, err error) {
 		}
 		return dir, err
 	}
-	if err := os.MkdirAll(j.cfg.Run.Dir, 0o755); err != nil {
-		return "", unwritable(j.cfg.Run.Dir, err)
-	}
-	if j.claimed != nil { // not a temporary folder: no other process may use it
-		if err := j.lock(j.cfg.Run.Dir, true); err != nil {
-			return "", err
-		}
+	if err := j.makeDir(); err != nil {
+		return "", err
 	}
 	dir, err = filepath.Abs(cmp.Or(j.cfg.Torch.Dir, filepath.Join(j.cfg.Run.Dir, "torch")))
 	if err == nil {

@@ -181,11 +181,11 @@ func TestProcessesTuneToSameBits(t *testing.T) {
 }
 
 // stepGate holds a run in the middle of a step: the instances of its rank 0 sample behind a proxy, which
-// answers some requests of version 3 and holds the others.
-func stepGate(t *testing.T, model string) (proxied string, came <-chan struct{}) {
+// answers some requests of version 3 and holds the others until open is closed.
+func stepGate(t *testing.T, model string) (proxied string, came <-chan struct{}, open chan<- struct{}) {
 	t.Helper()
 	root, _, _ := serveFolder(t, "-model", model, "-threads", "1", "-max-running", "5")
-	p, there, never := newProxy(t, root), make(chan struct{}), make(chan struct{})
+	p, there, wait := newProxy(t, root), make(chan struct{}), make(chan struct{})
 	var asked atomic.Int64
 	p.on(func(x *exchange) {
 		if !x.update && x.version == 3 {
@@ -194,12 +194,12 @@ func stepGate(t *testing.T, model string) (proxied string, came <-chan struct{})
 				close(there)
 				fallthrough
 			case n > 4:
-				x.wait(never)
+				x.wait(wait)
 			}
 		}
 		x.pass()
 	})
-	return endpoints(p), there
+	return endpoints(p), there, wait
 }
 
 // await waits for an event while the process runs.
@@ -216,31 +216,25 @@ func (p *process) await(event <-chan struct{}) {
 	}
 }
 
-// The ranks of a run end if one of them dies or hangs in the middle of a step. All name it, the last
-// checkpoint remains, and the resumed run ends in the bits of an undisturbed one.
-func TestRankFailures(t *testing.T) {
+// The ranks of a run end if rank 0 dies or hangs in the middle of a step. All name it, the last checkpoint
+// remains, and the resumed run ends in the bits of an undisturbed one.
+func TestTrainerFailures(t *testing.T) {
 	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	settings := []string{"train.minibatches=2", "train.micro_batch_tokens=10"}
 	want, model := trainTiny(t, dir, "one", settings...), initTiny(t, dir, "served", 9)
 	for name, row := range map[string]struct {
 		mesh   parallel.Mesh
-		victim int
 		signal syscall.Signal
 		reason string // besides that the connection has ended
 	}{
-		"killed tensor rank":    {parallel.Mesh{DP: 1, TP: 2, PP: 1}, 1, syscall.SIGKILL, ""},
-		"killed pipeline rank":  {parallel.Mesh{DP: 1, TP: 2, PP: 2}, 3, syscall.SIGKILL, ""},
-		"killed data rank":      {parallel.Mesh{DP: 2, TP: 1, PP: 1}, 1, syscall.SIGKILL, ""},
-		"killed trainer":        {parallel.Mesh{DP: 1, TP: 2, PP: 2}, 0, syscall.SIGKILL, ""},
-		"stopped tensor rank":   {parallel.Mesh{DP: 2, TP: 2, PP: 1}, 3, syscall.SIGSTOP, "no sign of life for 3s"},
-		"stopped pipeline rank": {parallel.Mesh{DP: 1, TP: 1, PP: 2}, 1, syscall.SIGSTOP, "no sign of life for 3s"},
-		"stopped trainer":       {parallel.Mesh{DP: 1, TP: 2, PP: 1}, 0, syscall.SIGSTOP, "no sign of life for 3s"},
+		"killed":  {parallel.Mesh{DP: 1, TP: 2, PP: 2}, syscall.SIGKILL, ""},
+		"stopped": {parallel.Mesh{DP: 1, TP: 2, PP: 1}, syscall.SIGSTOP, "no sign of life for 3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			proxied, came := stepGate(t, model)
-			w := newWorld(t, dir, name, row.mesh, append([]string{meshWith(row.mesh, row.victim)}, settings...)...)
+			proxied, came, _ := stepGate(t, model)
+			w := newWorld(t, dir, name, row.mesh, append([]string{meshWith(row.mesh, 0)}, settings...)...)
 			var ranks []*process
 			var env []string
 			if row.reason != "" {
@@ -253,25 +247,104 @@ func TestRankFailures(t *testing.T) {
 			last := filepath.Join(w.out, "checkpoints", checkpoint.StepName(2))
 			require.Eventually(t, func() bool { _, err := os.Stat(last); return err == nil }, time.Minute,
 				time.Millisecond, "it is written beside step 3")
-			ranks[row.victim].signal(row.signal)
-			for i, p := range ranks {
-				if i == row.victim {
-					continue
-				}
-				want := fmt.Sprintf(`^error: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s`, row.victim, row.reason)
-				if i == 0 {
-					want += ".*; (saved a checkpoint after step 2, -resume continues from it|-resume continues from " +
-						"the checkpoint of step 2)$"
-				}
-				requireEnd(t, p, exitFailed, want)
+			ranks[0].signal(row.signal)
+			for _, p := range ranks[1:] {
+				requireEnd(t, p, exitFailed, `^error: .*\brank 0 \(127\.0\.0\.1:\d+\): .*`+row.reason)
 			}
-			ranks[row.victim].signal(syscall.SIGKILL)
-			code, errs := ranks[row.victim].end()
+			ranks[0].signal(syscall.SIGKILL)
+			code, errs := ranks[0].end()
 			require.Equal(t, -1, code, errs)
 			require.DirExists(t, last)
 			require.NoDirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(3)))
 			w.run("-resume")
 			requireSameBits(t, want, w.out, 5)
+		})
+	}
+}
+
+// A rank other than 0 that dies or hangs in the middle of a step is replaced by a process that is started with its
+// command. The run ends in the bits of an undisturbed one.
+func TestLostRanksAreReplaced(t *testing.T) {
+	t.Parallel()
+	dir := meshRun(t, "qwen3")
+	settings := []string{"train.minibatches=2", "train.micro_batch_tokens=10", "loss.old_policy=previous-step",
+		"loss.beta=0.1"}
+	want, model := trainTiny(t, dir, "one", settings...), initTiny(t, dir, "served", 9)
+	for name, row := range map[string]struct {
+		mesh   parallel.Mesh
+		victim int
+		signal syscall.Signal
+		reason string
+	}{
+		"killed tensor rank":   {parallel.Mesh{DP: 1, TP: 2, PP: 1}, 1, syscall.SIGKILL, "connection is closed"},
+		"killed pipeline rank": {parallel.Mesh{DP: 1, TP: 2, PP: 2}, 3, syscall.SIGKILL, "connection is closed"},
+		"killed data rank":     {parallel.Mesh{DP: 2, TP: 1, PP: 1}, 1, syscall.SIGKILL, "connection is closed"},
+		"stopped tensor rank":  {parallel.Mesh{DP: 2, TP: 2, PP: 1}, 3, syscall.SIGSTOP, "no sign of life for 3s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxied, came, open := stepGate(t, model)
+			w := newWorld(t, dir, name, row.mesh, append([]string{meshWith(row.mesh, row.victim)}, settings...)...)
+			start := func(rank int) *process {
+				return w.rank(rank, []string{silenceKey + "=3s"}, "-set", "inference.kind=easyrl", "-set", proxied)
+			}
+			var ranks []*process
+			for i := range row.mesh.Size() {
+				ranks = append(ranks, start(i))
+			}
+			ranks[0].await(came)
+			lost := ranks[row.victim]
+			lost.signal(row.signal)
+			ranks[row.victim] = start(row.victim)
+			ranks[row.victim].until("rank ")
+			close(open)
+			for i, p := range ranks {
+				code, errs := p.end()
+				require.Zero(t, code, "rank %d: %s", i, errs)
+				if i == 0 {
+					require.Regexp(t, fmt.Sprintf(
+						`warning: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s.*; waiting for all ranks to join again, from update \d `+
+							`\(1 of 3\)`, row.victim, row.reason), errs)
+				}
+			}
+			lost.signal(syscall.SIGKILL)
+			lost.end()
+			require.NoDirExists(t, filepath.Join(w.out, "recovery"))
+			requireSameBits(t, want, w.out, 5)
+		})
+	}
+}
+
+// Ranks that are killed at random moments of a run, and started again, change no bit.
+func TestRanksAreReplacedAtRandom(t *testing.T) {
+	t.Parallel()
+	kills := 2
+	if os.Getenv("EASYRL_SOAK") != "" {
+		kills = 20
+	}
+	steps := kills + 1
+	random := rand.New(rand.NewPCG(uint64(kills), 7))
+	dir := meshRun(t, "qwen2")
+	settings := []string{fmt.Sprintf("run.steps=%d", steps), "train.minibatches=2", "train.micro_batch_tokens=10",
+		"loss.beta=0.1", "checkpoint.every=3"}
+	want := trainTiny(t, dir, "one", settings...)
+	for i, m := range []parallel.Mesh{{DP: 2, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 3}} {
+		t.Run(m.String(), func(t *testing.T) {
+			w := newWorld(t, dir, m.String(), m, append([]string{meshWith(m, i+1)}, settings...)...)
+			ranks := w.start()
+			for step := 1; step <= kills; step++ {
+				ranks[0].until(fmt.Sprintf("step %d/", step))
+				<-time.After(time.Duration(random.IntN(100)) * time.Millisecond)
+				victim := 1 + random.IntN(m.Size()-1)
+				ranks[victim].signal(syscall.SIGKILL)
+				ranks[victim].end()
+				ranks[victim] = w.rank(victim, nil)
+			}
+			for k, p := range ranks {
+				code, errs := p.end()
+				require.Zero(t, code, "rank %d: %s", k, errs)
+			}
+			requireSameBits(t, want, w.out, steps)
 		})
 	}
 }

@@ -100,10 +100,12 @@ type Peers struct {
 	Silence time.Duration // see tcp.Config
 	Note    func(format string, args ...any)
 	Joined  func() // called by Follow when all ranks have joined; may be nil
+
+	listens time.Duration // see tcp.Config.Listens
 }
 
-// Follow runs a rank other than 0 until rank 0 ends. Its error is sharded.ErrStopped or
-// sharded.ErrFailed if rank 0's run does not end.
+// Follow runs a rank other than 0 until rank 0 ends. After others have lost another rank, it joins the world that
+// follows. Its error is sharded.ErrStopped or sharded.ErrFailed if rank 0's run does not end.
 func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peers) error {
 	p, err := Process(cfg)
 	if err != nil {
@@ -117,12 +119,33 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 		peers.Joined()
 	}
 	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
-	err = sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
+	ctx = context.WithoutCancel(ctx)
+	for {
+		err = sharded.Follow(ctx, dev, end, trace.Track{})
+		var failed *parallel.RankError
+		if !errors.As(err, &failed) || !failed.Lost || failed.Rank == 0 || failed.Rank == p.Rank || !rejoins(p) {
+			break
+		}
+		peers.Note("%v; joining again", err)
+		again := peers
+		again.listens = rank0Listens
+		var joinErr error
+		if end, joinErr = join(ctx, cfg, p, again); joinErr != nil {
+			return fmt.Errorf("%w; %w", err, joinErr)
+		}
+	}
 	if errors.Is(err, sharded.ErrStopped) || errors.Is(err, sharded.ErrFailed) {
 		<-time.After(followersLive)
 	}
 	return err
 }
+
+// rank0Listens is how long rank 0 may take, after a rank was lost, to listen for the others again. If its run has
+// ended instead, they end too.
+const rank0Listens = time.Minute
+
+// rejoins reports whether lost ranks of p's run are replaced: those over TCP are.
+func rejoins(p parallel.Process) bool { return p.Size > 1 && !(p.MPI && withMPI) }
 
 // followersLive is how much longer than rank 0's process the other processes of a stopped or failed run live.
 // Launchers may kill rank 0's process once another one has ended.
@@ -147,13 +170,17 @@ type MeshDeps struct {
 	Each   func(source.Use) error // calls its argument with each tensor of the starting weights
 	Track  func(name string) trace.Track
 	Peers  Peers
+	Warn   func(format string, args ...any)
+	// Recovery is a folder for recovery points, from which ranks in other processes are replaced. Its parent
+	// exists, and nothing else uses it.
+	Recovery string
 }
 
 // Mesh holds the models of a run on the ranks of a mesh.
 type Mesh struct {
 	*sharded.Models
 	mesh   parallel.Mesh
-	counts []*counted // transports of the ranks in this process, rank 0's first
+	counts []*counters // of the ranks in this process, rank 0's first
 }
 
 // StartMesh distributes the starting weights over the run's ranks: goroutines of this process, or the
@@ -180,6 +207,16 @@ func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*Mesh,
 		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
 	m := &Mesh{mesh: sc.Mesh}
 	ends, m.counts = countBytes(ends)
+	if rejoins(p) {
+		sc.Recovery, sc.Warn = deps.Recovery, deps.Warn
+		sc.Rejoin = func(ctx context.Context) (parallel.Transport, error) {
+			end, err := join(ctx, cfg, p, deps.Peers)
+			if err != nil {
+				return nil, err
+			}
+			return m.counts[0].count(end), nil
+		}
+	}
 	if m.Models, err = sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, meshThreads(cfg, p)); err != nil {
 		return nil, err
 	}
@@ -222,7 +259,7 @@ func joinTCP(ctx context.Context, cfg *configs.Config, p parallel.Process, peers
 	if err != nil {
 		return nil, err
 	}
-	c.Silence, c.Warn = peers.Silence, peers.Note
+	c.Silence, c.Warn, c.Listens = peers.Silence, peers.Note, peers.listens
 	peers.Note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
 	return tcp.Open(ctx, c)
 }

@@ -8,15 +8,20 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-// counted is a transport of one rank that counts bytes by purpose.
-type counted struct {
-	parallel.Transport
+// counters count the bytes of a rank by purpose.
+type counters struct {
 	tensor, pipeline, data atomic.Int64 // bytes sent on the axes tp, pp and dp
 	values                 atomic.Int64 // bytes of weights and moments received from other processes
 }
 
+// counted is a transport of one rank that counts bytes.
+type counted struct {
+	parallel.Transport
+	*counters
+}
+
 // Send implements parallel.Transport.
-func (c *counted) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
+func (c counted) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
 	switch strings.TrimSuffix(to.Channel, "/send") { // names of the groups of tri_model/sharded
 	case "tp":
 		c.tensor.Add(int64(len(data)))
@@ -29,7 +34,7 @@ func (c *counted) Send(ctx context.Context, to parallel.Envelope, data []byte) e
 }
 
 // Recv implements parallel.Transport.
-func (c *counted) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
+func (c counted) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
 	if strings.HasPrefix(from.Channel, "values") {
 		c.values.Add(int64(len(into)))
 	}
@@ -39,23 +44,27 @@ func (c *counted) Recv(ctx context.Context, from parallel.Envelope, into []byte)
 // viewed is a counted transport within this process, whose receivers may view messages in place instead of copying
 // them. Views need not be counted: groups view only what they add up, never weights or moments.
 type viewed struct {
-	*counted
+	counted
 	parallel.Viewer
 }
 
 // countBytes wraps the transports of this process's ranks so that they count. counts has the counters in the same
 // order.
-func countBytes(ends []parallel.Transport) (counting []parallel.Transport, counts []*counted) {
+func countBytes(ends []parallel.Transport) (counting []parallel.Transport, counts []*counters) {
 	for _, end := range ends {
-		c := &counted{Transport: end}
+		c := &counters{}
 		counts = append(counts, c)
-		if v, ok := end.(parallel.Viewer); ok {
-			counting = append(counting, viewed{c, v})
-		} else {
-			counting = append(counting, c)
-		}
+		counting = append(counting, c.count(end))
 	}
 	return counting, counts
+}
+
+// count wraps a transport of the rank so that it counts.
+func (c *counters) count(end parallel.Transport) parallel.Transport {
+	if v, ok := end.(parallel.Viewer); ok {
+		return viewed{counted{end, c}, v}
+	}
+	return counted{end, c}
 }
 
 // Traffic returns the bytes since the last call, by purpose. "tp", "pp" and "dp" are the maximum that a rank of this

@@ -78,13 +78,13 @@ func TestTraffic(t *testing.T) {
 func TestTrafficOfPublishing(t *testing.T) {
 	t.Parallel()
 	ends := parallel.NewLocal(2)
-	_, counts := countBytes([]parallel.Transport{ends[0]})
+	counting, counts := countBytes([]parallel.Transport{ends[0]})
 	m := Mesh{mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}, counts: counts}
 	sent := make(chan error, 1)
 	go func() {
 		sent <- ends[1].Send(t.Context(), parallel.Envelope{Peer: 0, Channel: "values/send"}, make([]byte, 5))
 	}()
-	require.NoError(t, counts[0].Recv(t.Context(), parallel.Envelope{Peer: 1, Channel: "values/send"}, make([]byte, 5)))
+	require.NoError(t, counting[0].Recv(t.Context(), parallel.Envelope{Peer: 1, Channel: "values/send"}, make([]byte, 5)))
 	require.NoError(t, <-sent)
 	require.Equal(t, map[string]int64{"pp": 0, "publish": 5}, m.Traffic())
 	require.Equal(t, map[string]int64{"pp": 0, "publish": 0}, m.Traffic())
