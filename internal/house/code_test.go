@@ -174,6 +174,7 @@ func variables() map[string]string {
 	return map[string]string{
 		"loss.building":              "Gorgonia has package variables, which this lock guards",
 		"npu.Host":                   "an identity that never changes",
+		"run/cores.goMaxProcs":       "GOMAXPROCS belongs to the process; this lock guards its changes",
 		"internal/rounded.tables":    "constants, computed once",
 		"internal/rounded.commonLn2": "a constant, computed once",
 		"internal/rounded.commonPi":  "a constant, computed once",

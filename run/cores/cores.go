@@ -53,10 +53,18 @@ func InUse(cfg *configs.Config) int {
 
 // RaiseGOMAXPROCS raises GOMAXPROCS by the given number of computing goroutines, so that others run beside them.
 // A goroutine inside a kernel keeps its P (the Go scheduler's processor) for milliseconds, and goroutines queued on
-// that P wait. restore undoes the change.
+// that P wait. restore undoes the change. Several runs of a process may raise it at once.
 func RaiseGOMAXPROCS(computing int) (restore func()) {
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
-	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
+	addGOMAXPROCS(computing)
+	return func() { addGOMAXPROCS(-computing) }
+}
+
+var goMaxProcs sync.Mutex // held between reading and setting GOMAXPROCS
+
+func addGOMAXPROCS(n int) {
+	goMaxProcs.Lock()
+	defer goMaxProcs.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
 // UseIdleThreads limits the trainer's device to its own threads and returns a callback for engine.Config.Rest,
