@@ -20,11 +20,15 @@ type note struct {
 	Rank    int      `json:",omitempty"` // culprit of a report or verdict, or the rank that has left
 	Reason  string   `json:",omitempty"` // text of the culprit's error in a report or verdict
 	Lost    bool     `json:",omitempty"` // parallel.RankError.Lost of a verdict
+	Forged  bool     `json:",omitempty"` // whether a report is about a frame that is not authentic
 	Overdue bool     `json:",omitempty"` // whether a report is only a suspicion, because a message is late
 	Waits   []int    `json:",omitempty"` // ranks that the sender of a beat waits for
 	Addrs   []string `json:",omitempty"` // addresses by rank in a table
 	Tickets []string `json:",omitempty"` // by rank in a table
 }
+
+// reportedForgery is a forged error that another rank has reported.
+type reportedForgery struct{ error }
 
 type kind string
 
@@ -189,7 +193,11 @@ func (l *link) handle(n note) error {
 		l.waits = n.Waits
 		w.mu.Unlock()
 	case n.Kind == report && !fromRank0:
-		w.failFor(l.peer, n.Rank, errors.New(n.Reason), n.Overdue)
+		err := errors.New(n.Reason)
+		if n.Forged {
+			err = reportedForgery{err}
+		}
+		w.failFor(l.peer, n.Rank, err, n.Overdue)
 	case n.Kind == verdict && fromRank0:
 		w.mu.Lock()
 		w.setVerdict(n.Rank, errors.New(n.Reason), n.Lost)

@@ -182,6 +182,9 @@ func (w *World) assemble(ctx context.Context) error {
 	case <-w.ready:
 		return nil
 	case <-w.failed:
+		if w.isReady() { // it has failed since, and its calls return the verdict
+			return nil
+		}
 		return w.err
 	case <-w.left[0]:
 		return errors.New("rank 0 has left")

@@ -101,7 +101,8 @@ func (w *World) failFor(by, rank int, err error, overdue bool) {
 		if overdue {
 			rank = parallel.Culprit(rank, w.waitsOf)
 		}
-		w.setVerdict(rank, err, by != rank)
+		forgery := errors.As(err, new(forged)) || errors.As(err, new(reportedForgery)) // it would happen again
+		w.setVerdict(rank, err, by != rank && !forgery)
 		return
 	}
 	l := w.links[0]
@@ -110,7 +111,7 @@ func (w *World) failFor(by, rank int, err error, overdue bool) {
 		return
 	}
 	w.reported = true
-	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue}
+	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue, Forged: errors.As(err, new(forged))}
 	w.grace = time.AfterFunc(w.cfg.Silence, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

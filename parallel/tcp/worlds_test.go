@@ -149,3 +149,19 @@ func TestWorldsAreApart(t *testing.T) {
 	_, err = Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "rank 0 has not listened within 1ms")
 }
+
+// A rank that is lost when all have just joined does not make Open fail: the others find out in their first call.
+func TestLostWhenComplete(t *testing.T) {
+	t.Parallel()
+	for range 64 { // a select takes either case
+		w := newWorld(Config{Size: 2, Rank: 1, Master: "127.0.0.1:1"}.withDefaults())
+		close(w.ready)
+		w.mu.Lock()
+		w.setVerdict(1, errors.New("gone"), true)
+		w.mu.Unlock()
+		require.NoError(t, w.assemble(t.Context()))
+		var lost *parallel.RankError
+		require.ErrorAs(t, w.verdict(), &lost)
+		require.True(t, lost.Lost)
+	}
+}
