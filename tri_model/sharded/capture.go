@@ -145,7 +145,9 @@ func (m *Models) save(c *capture, folder string) error {
 	if err == nil {
 		at := recovery{c.mark, c.point}
 		at.point.Folder = folder
-		m.written.Store(&at)
+		if last := m.written.Swap(&at); last != nil { // the session never had it
+			_ = os.RemoveAll(last.point.Folder) // Close removes what is left
+		}
 	}
 	return err
 }
@@ -154,7 +156,10 @@ func (m *Models) save(c *capture, folder string) error {
 // write it. That may fail without consequence when Capture replaces the copies, since Capture's function then
 // writes a recovery point.
 func (m *Models) keepPoint(ctx context.Context) error {
-	if at := m.written.Swap(nil); at != nil {
+	if at := m.written.Swap(nil); at != nil && at.mark < m.kept { // its writer was slower than a later one
+		_ = os.RemoveAll(at.point.Folder) // Close removes what is left
+	} else if at != nil {
+		m.kept = at.mark
 		if err := m.Advance(at.mark, at.point); err != nil {
 			return fmt.Errorf("recovery point of update %d: %w", at.point.Updates, err)
 		}

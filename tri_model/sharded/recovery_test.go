@@ -3,7 +3,9 @@ package sharded
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/loss"
@@ -233,4 +236,75 @@ func TestLostRanksKeepBits(t *testing.T) {
 			require.Positive(t, total)
 		})
 	}
+}
+
+// asked is a transport that calls a function when it is first asked for its size, as a world does when it connects.
+type asked struct {
+	parallel.Transport
+	ask func()
+}
+
+func (a asked) Size() int {
+	a.ask()
+	return a.Transport.Size()
+}
+
+// A version can be read at any moment while lost ranks are being replaced. Reading fails until they are.
+func TestVersionsAreReadWhileRanksJoin(t *testing.T) {
+	t.Parallel()
+	c := shapes()["llama"]
+	own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
+		Warn: func(string, ...any) {}}
+	w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)}}
+	defer w.end()
+	var read inference.Weights
+	var during error
+	own.Rejoin = func(ctx context.Context) (parallel.Transport, error) {
+		end, err := w.open(ctx)
+		ask := sync.OnceFunc(func() { during = read.(*version).WriteSafetensors(io.Discard) })
+		return asked{end, ask}, err
+	}
+	end, err := w.open(t.Context())
+	require.NoError(t, err)
+	m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
+	require.NoError(t, err)
+	defer m.Close()
+	read, err = m.Publish(t.Context(), 1)
+	require.NoError(t, err)
+	w.ranks[0].left.Store(1)
+	_, err = m.Publish(t.Context(), 2)
+	require.NoError(t, err)
+	require.ErrorAs(t, during, new(*parallel.RankError))
+	require.NoError(t, read.(*version).WriteSafetensors(io.Discard))
+}
+
+// Without published versions, as for demonstrations, recovery points also follow each other: few folders remain, and
+// replaced ranks repeat few updates.
+func TestRecoveryPointsWithoutVersions(t *testing.T) {
+	t.Parallel()
+	c := shapes()["llama"]
+	own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
+		Warn: func(string, ...any) {}}
+	w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)}}
+	defer w.end()
+	own.Rejoin = w.open
+	end, err := w.open(t.Context())
+	require.NoError(t, err)
+	m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
+	require.NoError(t, err)
+	defer m.Close()
+	for n := 1; n <= 2*session.RecoveryEvery+1; n++ {
+		for _, l := range layouts(c, uint64(n), 1) {
+			require.NoError(t, m.Pass(t.Context(), l, 0, func(out backend.Outputs) (backend.Values, error) {
+				return backend.Values{backend.Policy: out.Values[backend.Policy]}, nil
+			}))
+		}
+		_, err := m.Step(t.Context(), backend.Update{Number: n, Scale: 1.0 / 64, LR: 1e-3, Clip: 0.5})
+		require.NoError(t, err)
+		m.writing.Wait() // as if the disk were fast
+	}
+	require.Equal(t, 2*session.RecoveryEvery, m.Point().Updates)
+	folders, err := os.ReadDir(own.Recovery)
+	require.NoError(t, err)
+	require.Len(t, folders, 1)
 }

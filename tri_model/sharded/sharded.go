@@ -111,6 +111,8 @@ type Models struct {
 	sampled   int64        // number of the version that was published before the last update
 	held      session.Mark // end of the log before the last Publish
 	fresh     bool         // whether the policy equals the last published version
+	publishes bool         // whether Publish was called
+	kept      session.Mark // of the last recovery point that the session took
 
 	saves   int64                    // number of captures so far, which is the number of the last one
 	last    *capture                 // the last one; nil before the first
@@ -180,8 +182,8 @@ func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err e
 		}
 	}
 	w := newWorld(ctx, &m.cfg, m.shape, m.dev, transports, m.Notify)
-	m.world.Store(w)
 	if err = w.connect(m.threads); err == nil {
+		m.world.Store(w) // others may read it from now on
 		err = m.setUp(w)
 	}
 	if err == nil && from.Folder != "" {

@@ -25,6 +25,7 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 		return nil, err
 	}
 	m.held = m.Now()
+	m.publishes = true
 	err := m.Do(ctx, func(_ context.Context, w *world) error { return w.hold(number) })
 	if err != nil {
 		return nil, err
@@ -52,6 +53,9 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 	if err == nil {
 		m.fresh = false
 		m.sampled = m.published
+	}
+	if err == nil && !m.publishes { // otherwise Publish keeps points, with the versions that a step needs
+		err = m.keepPoint(ctx)
 	}
 	return norm, err
 }
