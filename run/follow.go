@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/tri_model/sharded"
 )
@@ -29,6 +30,7 @@ func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool
 	switch {
 	case errors.Is(err, sharded.ErrStopped):
 		err = StoppedError{Message: err.Error()}
+	case errors.As(err, new(*parallel.RankError)): // also if a signal came while this rank joined again
 	case err != nil && errors.Is(err, context.Cause(ctx)): // a signal came before all ranks had joined
 		err = StoppedError{Message: stoppedAfter(0) + ": " + err.Error()}
 	}

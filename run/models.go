@@ -64,10 +64,7 @@ func (j *job) loadMesh(ctx context.Context, from string) (start, began string, e
 	if j.task.name == trainTask && !deps.Whole {
 		deps.Canary = canary.Prompt(j.folder.Shape, j.reader.CanaryTokens(), publish.CanaryTokens)
 	}
-	if err := j.makeDir(); err != nil {
-		return "", "", err
-	}
-	deps.Recovery = filepath.Join(j.cfg.Run.Dir, "recovery")
+	deps.Recovery = func() (string, error) { return filepath.Join(j.cfg.Run.Dir, "recovery"), j.makeDir() }
 	models, err := ranks.StartMesh(ctx, j.cfg, deps)
 	if err != nil {
 		return "", "", err

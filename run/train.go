@@ -156,8 +156,12 @@ func (t *training) connect() error {
 		Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
-		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
-			return t.evaluateStep(ctx, step, t.sets, evalDeps)
+		Evaluate: func(ctx context.Context, step int) (scores map[string]float64, score float64, err error) {
+			err = backend.While(ctx, t.models, func(ctx context.Context) (err error) { // ranks may fail meanwhile
+				scores, score, err = t.evaluateStep(ctx, step, t.sets, evalDeps)
+				return err
+			})
+			return scores, score, err
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}

@@ -199,7 +199,7 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 	saveErr := t.checkpoints.saveNow(context.WithoutCancel(ctx), t.state)
 	switch {
 	case stopped && saveErr != nil:
-		return saveErr
+		return t.lost(saveErr)
 	case stopped:
 		return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
 	case errors.As(err, new(*parallel.RankError)) && errors.As(saveErr, new(*parallel.RankError)):

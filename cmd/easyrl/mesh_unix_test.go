@@ -315,6 +315,28 @@ func TestLostRanksAreReplaced(t *testing.T) {
 	}
 }
 
+// A rank that dies while the weights are evaluated is replaced at once, because the others wait only a minute.
+func TestLostRankIsReplacedDuringEvaluation(t *testing.T) {
+	t.Parallel()
+	dir := meshRun(t, "qwen3")
+	want, model := trainTiny(t, dir, "one", "eval.every=1"), initTiny(t, dir, "served", 9)
+	proxied, came, open := stepGate(t, model) // version 3 is first evaluated
+	w := newWorld(t, dir, "two", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "eval.every=1", "inference.kind=easyrl", proxied)
+	ranks := w.start()
+	ranks[0].await(came)
+	ranks[1].signal(syscall.SIGKILL)
+	ranks[1].end()
+	ranks[1] = w.rank(1, nil)
+	ranks[0].until("warning: ")
+	ranks[0].until("rank 0 of 2 joins at ")
+	close(open)
+	for i, p := range ranks {
+		code, errs := p.end()
+		require.Zero(t, code, "rank %d: %s", i, errs)
+	}
+	requireSameBits(t, want, w.out, 5)
+}
+
 // Ranks that are killed at random moments of a run, and started again, change no bit.
 func TestRanksAreReplacedAtRandom(t *testing.T) {
 	t.Parallel()
@@ -347,6 +369,33 @@ func TestRanksAreReplacedAtRandom(t *testing.T) {
 			requireSameBits(t, want, w.out, steps)
 		})
 	}
+}
+
+// A signal ends a run whose ranks wait for a lost one. The last checkpoint remains: that of the last step, unless the
+// rank was lost before its copies were written.
+func TestSignalWhileRanksJoinAgain(t *testing.T) {
+	t.Parallel()
+	dir := meshRun(t, "llama")
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 3, TP: 1, PP: 1}, "run.steps=1000", "checkpoint.every=1")
+	ranks := w.start()
+	ranks[0].until("step 2/")
+	ranks[1].signal(syscall.SIGKILL)
+	ranks[0].until("rank 0 of 3 joins")
+	for _, i := range []int{2, 0} {
+		ranks[i].signal(syscall.SIGTERM)
+	}
+	code, errs := ranks[0].end()
+	if code == exitStopped {
+		require.Regexp(t, `\nstopped after step \d+\nhint: `, errs)
+	} else {
+		require.Equal(t, exitFailed, code, errs)
+		require.Regexp(t, `\nerror: .*stopped by signal: terminated.*; -resume continues from the checkpoint of step \d+\n$`,
+			errs)
+	}
+	code, errs = ranks[2].end()
+	require.Equal(t, exitFailed, code, errs)
+	require.Regexp(t, `\nerror: .*rank 1 \(.*; join world .* as rank 2 of 3: `, errs)
+	ranks[1].end()
 }
 
 // A signal to all processes, as launchers send it, writes a checkpoint of the last finished step.

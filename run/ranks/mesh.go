@@ -118,10 +118,9 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 	if peers.Joined != nil {
 		peers.Joined()
 	}
-	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
-	ctx = context.WithoutCancel(ctx)
 	for {
-		err = sharded.Follow(ctx, dev, end, trace.Track{})
+		// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
+		err = sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
 		var failed *parallel.RankError
 		if !errors.As(err, &failed) || !failed.Lost || failed.Rank == 0 || failed.Rank == p.Rank || !rejoins(p) {
 			break
@@ -129,8 +128,11 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 		peers.Note("%v; joining again", err)
 		again := peers
 		again.listens = rank0Listens
+		joining, cancel := endingWith(context.Background(), ctx, lastJoin)
 		var joinErr error
-		if end, joinErr = join(ctx, cfg, p, again); joinErr != nil {
+		end, joinErr = join(joining, cfg, p, again)
+		cancel()
+		if joinErr != nil {
 			return fmt.Errorf("%w; %w", err, joinErr)
 		}
 	}
@@ -143,6 +145,26 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 // rank0Listens is how long rank 0 may take, after a rank was lost, to listen for the others again. If its run has
 // ended instead, they end too.
 const rank0Listens = time.Minute
+
+// lastJoin is how long after a signal a rank still joins again. Rank 0 does not wait for others after a signal, but
+// all may have joined when it arrives.
+const lastJoin = 5 * time.Second
+
+// endingWith returns a copy of ctx that also ends the given time after run, with run's cause.
+func endingWith(ctx, run context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(run, func() {
+		select {
+		case <-time.After(after):
+			cancel(context.Cause(run))
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
 
 // rejoins reports whether lost ranks of p's run are replaced: those over TCP are.
 func rejoins(p parallel.Process) bool { return p.Size > 1 && !(p.MPI && withMPI) }
@@ -171,9 +193,9 @@ type MeshDeps struct {
 	Track  func(name string) trace.Track
 	Peers  Peers
 	Warn   func(format string, args ...any)
-	// Recovery is a folder for recovery points, from which ranks in other processes are replaced. Its parent
-	// exists, and nothing else uses it.
-	Recovery string
+	// Recovery returns a folder for recovery points, from which ranks in other processes are replaced. Its parent
+	// exists, and nothing else uses it. It is called once all ranks have joined.
+	Recovery func() (string, error)
 }
 
 // Mesh holds the models of a run on the ranks of a mesh.
@@ -208,8 +230,17 @@ func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*Mesh,
 	m := &Mesh{mesh: sc.Mesh}
 	ends, m.counts = countBytes(ends)
 	if rejoins(p) {
-		sc.Recovery, sc.Warn = deps.Recovery, deps.Warn
+		if sc.Recovery, err = deps.Recovery(); err != nil {
+			for _, end := range ends {
+				end.Close() //nolint:errcheck // the cause is err
+			}
+			return nil, err
+		}
+		run := ctx
+		sc.Warn = deps.Warn
 		sc.Rejoin = func(ctx context.Context) (parallel.Transport, error) {
+			ctx, cancel := endingWith(ctx, run, 0)
+			defer cancel()
 			end, err := join(ctx, cfg, p, deps.Peers)
 			if err != nil {
 				return nil, err
