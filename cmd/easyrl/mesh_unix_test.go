@@ -303,8 +303,8 @@ func TestLostRanksAreReplaced(t *testing.T) {
 				require.Zero(t, code, "rank %d: %s", i, errs)
 				if i == 0 {
 					require.Regexp(t, fmt.Sprintf(
-						`warning: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s.*; waiting for all ranks to join again, from update \d `+
-							`\(1 of 3\)`, row.victim, row.reason), errs)
+						`warning: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s.*; waiting for all ranks `+
+							`to join again, from update \d \(1 of 3\)`, row.victim, row.reason), errs)
 				}
 			}
 			lost.signal(syscall.SIGKILL)
@@ -389,8 +389,8 @@ func TestSignalWhileRanksJoinAgain(t *testing.T) {
 		require.Regexp(t, `\nstopped after step \d+\nhint: `, errs)
 	} else {
 		require.Equal(t, exitFailed, code, errs)
-		require.Regexp(t, `\nerror: .*stopped by signal: terminated.*; -resume continues from the checkpoint of step \d+\n$`,
-			errs)
+		require.Regexp(t, `\nerror: .*stopped by signal: terminated.*; `+
+			`-resume continues from the checkpoint of step \d+\n$`, errs)
 	}
 	code, errs = ranks[2].end()
 	require.Equal(t, exitFailed, code, errs)

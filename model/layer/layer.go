@@ -69,9 +69,10 @@ type Tensors[Vec, Mat any] struct {
 	Matrices []Mat
 }
 
-// Weights are the weights of a sublayer, and Gradients the sums of their gradients.
 type (
-	Weights   = Tensors[npu.Buffer, npu.Matrix]
+	// Weights are the weights of a sublayer.
+	Weights = Tensors[npu.Buffer, npu.Matrix]
+	// Gradients are the sums of the gradients of a sublayer's weights.
 	Gradients = Tensors[npu.Sums, npu.MatrixSums]
 )
 

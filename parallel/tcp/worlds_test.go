@@ -81,11 +81,12 @@ func TestWorldsFollow(t *testing.T) {
 				ranks.Go(func() {
 					for world := 0; world <= len(deaths); world++ {
 						died, err := run(rank, world)
+						last := world == len(deaths)
 						var lost *parallel.RankError
 						switch {
 						case died:
-						case errors.As(err, &lost) && lost.Lost && world < len(deaths) && lost.Rank == deaths[world].rank:
-						case err != nil || world < len(deaths):
+						case errors.As(err, &lost) && lost.Lost && !last && lost.Rank == deaths[world].rank:
+						case err != nil || !last:
 							errs[rank] = fmt.Errorf("world %d: %w", world, err)
 							return
 						}

@@ -84,7 +84,8 @@ func TestTrafficOfPublishing(t *testing.T) {
 	go func() {
 		sent <- ends[1].Send(t.Context(), parallel.Envelope{Peer: 0, Channel: "values/send"}, make([]byte, 5))
 	}()
-	require.NoError(t, counting[0].Recv(t.Context(), parallel.Envelope{Peer: 1, Channel: "values/send"}, make([]byte, 5)))
+	from := parallel.Envelope{Peer: 1, Channel: "values/send"}
+	require.NoError(t, counting[0].Recv(t.Context(), from, make([]byte, 5)))
 	require.NoError(t, <-sent)
 	require.Equal(t, map[string]int64{"pp": 0, "publish": 5}, m.Traffic())
 	require.Equal(t, map[string]int64{"pp": 0, "publish": 0}, m.Traffic())

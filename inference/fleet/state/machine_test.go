@@ -19,7 +19,8 @@ func start() time.Time { return time.Unix(1000, 0) }
 func config() Config {
 	return Config{
 		MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5, EmptyWait: 2 * time.Minute,
-		Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second, Watchdog: 45 * time.Minute, Patience: time.Second / 2,
+		Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second, Watchdog: 45 * time.Minute,
+		Patience: time.Second / 2,
 	}
 }
 

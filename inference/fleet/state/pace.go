@@ -48,8 +48,8 @@ func (p *pace) turn() {
 func (p *pace) longest(class int) time.Duration { return max(p.current[class], p.previous[class]) }
 
 // late returns the time after which a call with this limit of tokens is late: the longest time that an answer
-// took, but not less than patience. If its class has no answer, late doubles the time of the nearest smaller class for each class between, or else takes
-// the time of the nearest larger one.
+// took, but not less than patience. If its class has no answer, late doubles the time of the nearest smaller class
+// for each class between, or else takes the time of the nearest larger one.
 func (p *pace) late(maxTokens int, patience time.Duration) time.Duration {
 	class := classOf(maxTokens)
 	for c := class; c >= 0; c-- {
