@@ -308,3 +308,25 @@ func TestRecoveryPointsWithoutVersions(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, folders, 1)
 }
+
+// Ranks that are lost before the first world holds the starting weights are replaced, too.
+func TestLostRanksOfFirstWorld(t *testing.T) {
+	t.Parallel()
+	c := shapes()["llama"]
+	for call := 1; call < 40; call += 3 {
+		own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
+			Warn: func(string, ...any) {}}
+		w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)},
+			deaths: []death{{1, call}, {1, call + 1}}}
+		own.Rejoin = w.open
+		end, err := w.open(t.Context())
+		require.NoError(t, err)
+		m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
+		require.NoError(t, err, "call %d", call)
+		_, err = m.Publish(t.Context(), 1)
+		require.NoError(t, err)
+		m.Close()
+		w.end()
+		require.Equal(t, 3, w.opened, "call %d", call)
+	}
+}

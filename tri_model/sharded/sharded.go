@@ -102,7 +102,8 @@ type Models struct {
 	threads  int                    // of each rank in this process; 0 for all
 	each     func(source.Use) error // calls its argument with each starting weight
 	first    []parallel.Transport   // of the first world; nil once it has started
-	world    atomic.Pointer[world]  // the last world that has started, for goroutines that read it
+	opened   *world                 // the last world whose transport was opened; nil before the first
+	world    atomic.Pointer[world]  // the last world that held a recovery point, for goroutines that read it
 	startSum string                 // checksum of the starting weights
 	canary   *canary.Recorded
 	whole    *model.Versions // published versions of the complete weights, with Config.Whole
@@ -176,14 +177,14 @@ func New(
 func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err error) {
 	transports := m.first
 	m.first = nil
-	if last := m.world.Load(); last != nil {
-		if transports, err = m.rejoin(ctx, last); err != nil {
+	if m.opened != nil {
+		if transports, err = m.rejoin(ctx, m.opened); err != nil {
 			return nil, err
 		}
 	}
 	w := newWorld(ctx, &m.cfg, m.shape, m.dev, transports, m.Notify)
+	m.opened = w
 	if err = w.connect(m.threads); err == nil {
-		m.world.Store(w) // others may read it from now on
 		err = m.setUp(w)
 	}
 	if err == nil && from.Folder != "" {
@@ -194,6 +195,7 @@ func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err e
 		w.Close()
 		return nil, w.failure()
 	}
+	m.world.Store(w)
 	return w, nil
 }
 

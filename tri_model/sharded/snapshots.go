@@ -42,7 +42,7 @@ type snapshotReader interface {
 //
 // The rank's goroutine uses its device without mu, so read uses a queue of its own. That is safe because
 // only hold changes a version, and hold waits for the device before it releases mu. Restoring a checkpoint
-// also fills a version, but before the first Publish, when none is read.
+// also fills a version, but in a world that is not read yet, or before the first Publish.
 type snapshots struct {
 	mu     sync.Mutex
 	dev    npu.Device    // the rank's device
