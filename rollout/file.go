@@ -11,7 +11,7 @@ import (
 // groupJSON is the form of a Group in rollouts files.
 type groupJSON struct {
 	Step      int             `json:"step"`
-	Batch     int             `json:"batch,omitempty"` // 0 if it is Step
+	Batch     int             `json:"batch,omitempty"` // 0 if equal to Step
 	Version   int64           `json:"version"`
 	Index     int             `json:"index"`
 	Prompts   int             `json:"prompts,omitempty"`
@@ -25,8 +25,8 @@ type groupJSON struct {
 	Replaced  bool            `json:"replaced,omitempty"`
 }
 
-// responseJSON is the form of a Response in rollouts files. Instead of spans, a response of one trained span
-// has the fields ids, logprobs and version of that span, and a response without spans has them empty.
+// responseJSON is the form of a Response in rollouts files. If the response is one trained span of the policy,
+// the fields ids, logprobs and version of that span replace spans. They are empty if it has no spans.
 type responseJSON struct {
 	Text      string             `json:"text"`
 	Spans     Trajectory         `json:"spans,omitempty"`
@@ -41,7 +41,7 @@ type responseJSON struct {
 	Entropies []float32          `json:"entropies,omitempty"`
 }
 
-// encode returns the form of r.
+// encode returns the form of r in rollouts files. It shares memory with r.
 func encode(r *Response) responseJSON {
 	j := responseJSON{Text: r.Text, Reward: r.Reward, Parts: r.Parts, Finish: r.Finish, Instance: r.Instance,
 		Advantage: r.Advantage, Entropies: r.Entropies}
@@ -57,7 +57,7 @@ func encode(r *Response) responseJSON {
 	return j
 }
 
-// decode returns the response of j.
+// decode returns the response that j describes. It shares memory with j.
 func (j *responseJSON) decode() (Response, error) {
 	r := Response{Text: j.Text, Spans: j.Spans, Reward: j.Reward, Parts: j.Parts, Finish: j.Finish,
 		Instance: j.Instance, Advantage: j.Advantage, Entropies: j.Entropies}
@@ -81,8 +81,8 @@ func (j *responseJSON) decode() (Response, error) {
 	return r, nil
 }
 
-// MarshalJSON writes the form of a run's rollouts files. It leaves < and > unescaped, because people
-// read these files.
+// MarshalJSON returns g as a line of a rollouts file, without the newline. It leaves < and > unescaped,
+// because people read these files.
 func (g Group) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -105,7 +105,7 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// UnmarshalJSON reads the form of rollouts files.
+// UnmarshalJSON reads a line of a rollouts file.
 func (g *Group) UnmarshalJSON(b []byte) error {
 	var j groupJSON
 	if err := json.Unmarshal(b, &j); err != nil {

@@ -95,7 +95,7 @@ type Response struct {
 // Group is a prompt and its responses. It is the unit streamed to the trainer, because an
 // advantage needs all rewards of its group.
 type Group struct {
-	Step      int   // number of the step that trains the group, from 1; 0 before that
+	Step      int   // number of the step that trains the group, from 1; 0 until it does
 	Batch     int   // number of the batch, from 1
 	Index     int   // position among the batch's prompts, from 0
 	Prompts   int   // number of prompts of the batch; 0 if unknown

@@ -7,22 +7,22 @@ type Author string
 
 // The authors of spans.
 const (
-	Policy      Author = "policy"      // tokens that the policy sampled, or that it is to imitate
+	Policy      Author = "policy"      // tokens that the policy sampled or, in a demonstration, is to imitate
 	Environment Author = "environment" // tokens that the policy read, such as a tool's result
 )
 
-// Span is a run of tokens with one author and, if that is the policy, one version of its weights.
+// Span is consecutive tokens with one author. If the policy sampled them, one version of its weights did.
 type Span struct {
 	From Author  `json:"from"`
 	IDs  []int32 `json:"ids"`
-	// Logprobs has the natural log-probability of each of IDs under the weights that sampled them. It is
-	// nil for an environment and for a demonstration.
+	// Logprobs has the natural log-probability of each token of IDs under the weights that sampled it. It
+	// is nil for an environment and for a demonstration.
 	Logprobs []float32 `json:"logprobs,omitempty"`
 	Version  int64     `json:"version,omitempty"` // version of the weights that sampled the span; 0 if none did
-	Trained  bool      `json:"trained,omitempty"` // whether the tokens bear loss; false for an environment
+	Trained  bool      `json:"trained,omitempty"` // whether the tokens carry loss; false for an environment
 }
 
-// IsTrained reports whether the tokens of s bear loss.
+// IsTrained reports whether the tokens of s carry loss.
 func IsTrained(s *Span) bool { return s.Trained }
 
 // IsPolicy reports whether the author of s is the policy.
@@ -31,12 +31,13 @@ func IsPolicy(s *Span) bool { return s.From == Policy }
 // Trajectory is what the policy and its environment wrote in turn, after a prompt.
 type Trajectory []Span
 
-// Sampled returns a trajectory of one trained span, as a single answer to a prompt has it.
+// Sampled returns a trajectory of one trained span that the policy sampled: an answer without an environment.
+// It keeps ids and logprobs, which have equal lengths.
 func Sampled(ids []int32, logprobs []float32, version int64) Trajectory {
 	return Trajectory{{From: Policy, IDs: ids, Logprobs: logprobs, Version: version, Trained: true}}
 }
 
-// Demonstrated returns a trajectory of one trained span that nothing sampled.
+// Demonstrated returns a trajectory of one trained span that no policy sampled. It keeps ids.
 func Demonstrated(ids []int32) Trajectory { return Sampled(ids, nil, 0) }
 
 // Count returns the number of tokens in the spans that selects chooses.
@@ -53,7 +54,7 @@ func (t Trajectory) Count(selects func(*Span) bool) int {
 // Tokens returns the number of all tokens.
 func (t Trajectory) Tokens() int { return t.Count(func(*Span) bool { return true }) }
 
-// IDs returns all tokens. The caller must not change them: those of a single span are the span's own.
+// IDs returns all tokens. If t has one span, they share its memory, so the caller must not change them.
 func (t Trajectory) IDs() []int32 {
 	if len(t) == 1 {
 		return t[0].IDs
@@ -65,8 +66,8 @@ func (t Trajectory) IDs() []int32 {
 	return ids
 }
 
-// Logprobs returns the recorded log-probabilities of the spans that selects chooses. The caller must not
-// change them: those of a single span are the span's own.
+// Logprobs returns the recorded log-probabilities of the spans that selects chooses. If t has one span, they
+// share its memory, so the caller must not change them.
 func (t Trajectory) Logprobs(selects func(*Span) bool) []float32 {
 	if len(t) == 1 && selects(&t[0]) {
 		return t[0].Logprobs
@@ -80,10 +81,10 @@ func (t Trajectory) Logprobs(selects func(*Span) bool) []float32 {
 	return values
 }
 
-// CheckSampled returns an error unless t can come from sampling with a version of the weights: each of the
-// policy's tokens has a log-probability, and an environment's have none and bear no loss. Who wrote a span
-// and whether it is trained must come from the caller's own process, because nothing verifies an
-// environment's tokens.
+// CheckSampled returns an error unless this version of the weights can have sampled t. All spans of the policy
+// must have the version and a log-probability for each token, and at least one such token must exist. Spans
+// of an environment must have neither and carry no loss. Nothing verifies an environment's tokens, so a
+// caller must not take From and Trained from an instance.
 func (t Trajectory) CheckSampled(version int64) error {
 	for i := range t {
 		if err := t[i].checkSampled(version); err != nil {
@@ -96,7 +97,7 @@ func (t Trajectory) CheckSampled(version int64) error {
 	return nil
 }
 
-// Within adds the place of span i to an error, unless t has no other span.
+// Within adds the index of span i to an error, unless t has only one span.
 func (t Trajectory) Within(i int, err error) error {
 	if len(t) == 1 {
 		return err
