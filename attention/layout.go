@@ -23,19 +23,19 @@ type Layout struct {
 	Positions []int32       // [rows] position in the row's own sequence, from 0 at its root
 	Segments  []npu.Segment // in order of their rows, parents before children
 	Targets   []Target      // tokens that carry loss, in order of the rows that hold them
-	// Leaves[i] is the row after leaf i (see package npu), ascending; the last one is Rows(). A
-	// leaf consists of whole trees. Empty means that all rows are one leaf.
+	// Leaves[i] is the row after leaf i (see npu.Leaves), ascending; the last one is Rows(). A
+	// leaf consists of whole trees. Without Leaves, all rows are one leaf.
 	Leaves []int32
 }
 
-// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many
-// tokens and responses to it: a larger group is cut into leaves, and each one repeats the
-// prompt. A leaf with a single response may have more rows.
+// LeafRows returns the maximum number of rows of a leaf that holds a prompt of the given
+// number of tokens and several responses to it. A larger group is cut into several leaves,
+// each with the prompt. A leaf with a single response may have more rows.
 func LeafRows(prompt int) int { return max(4096, 2*prompt) }
 
-// Target is a token to predict: hidden row Row predicts Token, which is token Offset of
-// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. The last
-// target of AddTrajectory has Offset Len and no row of its own.
+// Target is a token to predict: row Row predicts Token, which is token Offset of segment
+// Segment. For Offset 0, Row is the last row of the segment's ancestors. The last target that
+// AddTrajectory adds has Offset Len, because its token has no row.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
@@ -88,15 +88,14 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	return segment
 }
 
-// AddResponse appends a segment that carries loss and has no children, and returns its index. The
-// last token predicts nothing, so it gets no row.
+// AddResponse is AddTrajectory for a response whose tokens are all targets. Its last token gets no row.
 func (l *Layout) AddResponse(parent int, tokens []int32) int {
 	return l.AddTrajectory(parent, rollout.Demonstrated(tokens), rollout.IsTrained)
 }
 
-// AddTrajectory appends a segment without children that holds all spans of t, and returns its index. The
-// tokens of the spans that isTarget selects become targets if they have a row before them. The last target
-// and the tokens after it predict nothing, so they get no rows.
+// AddTrajectory appends a segment with the spans of t, and returns its index. The segment must not get
+// children. The tokens of the spans that isTarget selects become targets if they have a row before them. The
+// last target and the tokens after it predict no target, so they get no rows.
 func (l *Layout) AddTrajectory(parent int, t rollout.Trajectory, isTarget func(*rollout.Span) bool) int {
 	ids, rows := t.IDs(), TrajectoryRows(t, isTarget)
 	segment := l.Add(parent, ids[:rows], false)
@@ -131,8 +130,8 @@ func TrajectoryRows(t rollout.Trajectory, isTarget func(*rollout.Span) bool) int
 	return rows
 }
 
-// AddGroup appends a prompt and its responses, whose tokens carry loss, and
-// returns the indices of their segments. Every response gets a segment.
+// AddGroup appends a prompt and its responses, and returns the indices of their segments, one
+// for each response. All tokens of the responses carry loss and, unlike in AddResponse, have a row.
 func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, children []int) {
 	root = l.Add(-1, prompt, false)
 	children = make([]int, len(responses))
@@ -184,8 +183,8 @@ func (l *Layout) Visible(query, key int) bool {
 	return false
 }
 
-// Validate checks a layout that was not built with Add and reports the first fault of its
-// segments, rows and targets.
+// Validate checks a layout that does not come from the methods of this package. It reports the
+// first fault of the segments or, if there is none, the first of the rows, targets and leaves each.
 func (l *Layout) Validate() error {
 	if len(l.Positions) != len(l.Tokens) {
 		return fmt.Errorf("layout: %d positions, expected %d, one per token", len(l.Positions), len(l.Tokens))
@@ -258,8 +257,8 @@ func (l *Layout) validateRows() error {
 	return nil
 }
 
-// validateTargets checks that the row of each target is the one before the target's token, and that
-// the token is that of its own row if it has one.
+// validateTargets checks that Row of each target is the row before its token, and that Token is
+// the token in its own row, if it has one.
 func (l *Layout) validateTargets() error {
 	for i, t := range l.Targets {
 		if t.Segment < 0 || int(t.Segment) >= len(l.Segments) {

@@ -8,9 +8,9 @@ type Part struct {
 	Targets []int // for each target of Layout, its index in the layout that was split; ascending
 }
 
-// Split divides the targets of l among parts of at most this many rows. A part holds complete
-// segments with targets and their ancestors, so several parts may repeat an ancestor. A segment that
-// needs more rows is a part of its own. The parts share no memory with l and have no leaves.
+// Split divides the targets of l among parts of at most the given number of rows. A part holds
+// complete segments with targets and their ancestors, so several parts may repeat an ancestor. A segment
+// that needs more rows is a part of its own. The parts share no memory with l and have no leaves.
 func (l *Layout) Split(rows int) []Part {
 	targets := make([][]int, len(l.Segments)) // indices of targets by segment
 	for i := range l.Targets {
@@ -46,7 +46,7 @@ func (l *Layout) Divisible() bool {
 	return true
 }
 
-// partial is a part before its rows are copied.
+// partial is a part whose rows are not copied yet.
 type partial struct {
 	segments map[int]bool // indices of segments, ancestors included
 	targets  []int
