@@ -14,10 +14,10 @@ import (
 // out = x + o(attention). Heads are H query and K key-value heads of width d. A tensor rank holds all query heads
 // of its key-value heads, so ranks need no keys or values of each other.
 type Attention struct {
-	Width            int // D
-	Heads, KVHeads   int // of the complete decoder
-	Dim              int // d
-	Part             layer.Range
+	Width            int         // D
+	Heads, KVHeads   int         // of the complete decoder
+	Dim              int         // d
+	Part             layer.Range // this rank's key-value heads
 	Bias, Norm       bool
 	Std, ResidualStd float64
 	Sequence         bool // see layer.NormParam
@@ -46,8 +46,8 @@ func (a Attention) Shape() npu.Heads {
 	return npu.Heads{Q: a.Part.Len() * a.group(), KV: a.Part.Len(), Dim: a.Dim}
 }
 
-// Cache returns the shape of a cache of pages for the keys and values of a number of layers and sequences of up to
-// some positions.
+// Cache returns the shape of a paged cache for the keys and values of this rank's heads. positions is the maximum
+// length of a sequence.
 func (a Attention) Cache(layers, pages, sequences, positions int) cache.Shape {
 	return cache.Shape{Layers: layers, Heads: a.Shape(), Pages: pages, Sequences: sequences, Positions: positions}
 }
@@ -74,7 +74,7 @@ func (a Attention) Params() tensor.Params {
 			bias("self_attn.v_proj.bias", kd, k))
 	}
 	if a.Norm {
-		// Each query head contributes to the norms' gradients, key heads at most as often.
+		// Each query head contributes to the gradient of q_norm. There are at most as many key heads for k_norm.
 		norm := tensor.Param{Rows: a.Dim, Whole: tensor.Whole{Rows: a.Dim, Share: tensor.Summed}, Terms: a.Heads}
 		for _, name := range []string{"self_attn.q_norm.weight", "self_attn.k_norm.weight"} {
 			norm.Name = name
@@ -84,7 +84,7 @@ func (a Attention) Params() tensor.Params {
 	return ps
 }
 
-// tensors are the Tensors of an Attention by name. Biases and norms of heads are zero without them.
+// tensors are the Tensors of an Attention by name. Biases and norms of heads are zero if the decoder has none.
 type tensors[Vec, Mat any] struct {
 	norm                Vec // [D]
 	q, k, v, o          Mat
@@ -115,7 +115,8 @@ func (a Attention) FLOPs(rows int, keys int64) float64 {
 // NewBranch implements layer.Sublayer.
 func (a Attention) NewBranch(dev npu.Device) layer.Branch { return &branch{Attention: a, dev: dev} }
 
-// branch keeps what the backward pass needs of each layer. The backward pass recomputes the norm of x.
+// branch keeps the activations of each layer that the backward pass needs. The backward pass recomputes the norm
+// of x.
 type branch struct {
 	Attention
 	dev   npu.Device
