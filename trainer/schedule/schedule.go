@@ -5,8 +5,7 @@
 // policy before step v. A step trains one batch and makes the next version. Under the rule of periodic asynchrony,
 // step n trains batch n, which was sampled with version n, so that all data is on-policy.
 //
-// The package is pure: it has no goroutine, lock, clock or I/O. The trainer asks Next what to do, does it, and
-// reports it.
+// The package is pure: it has no goroutine, lock, clock or I/O. The trainer does what Next says and reports it.
 package schedule
 
 import "fmt"
@@ -21,8 +20,8 @@ type Rule struct {
 // OldestVersion returns the oldest version that may sample a batch.
 func (r Rule) OldestVersion(batch int) int64 { return int64(max(1, batch-r.Staleness)) }
 
-// Check returns an error if a step may not train what a version sampled: because the version is too old, or
-// because it does not exist yet.
+// Check returns an error if a step may not train a batch that a version sampled: the version is too old, or
+// newer than the policy before the step.
 func (r Rule) Check(step int, version int64) error {
 	oldest := r.OldestVersion(step)
 	switch {
@@ -34,11 +33,11 @@ func (r Rule) Check(step int, version int64) error {
 	return fmt.Errorf("version %d in step %d, expected %d to %d", version, step, oldest, step)
 }
 
-// Versions returns the number of versions to keep: those that sample batches in flight, and one that
-// instances may still hold while they get the next.
+// Versions returns the number of published versions to keep: those that the rule allows in a step, and one
+// that instances may still hold while they get the next.
 func (r Rule) Versions() int { return r.Staleness + 2 }
 
-// Kind is what the trainer does next.
+// Kind is the kind of an Action.
 type Kind int
 
 // The kinds of actions.
@@ -66,8 +65,8 @@ type Loop struct {
 	published int64 // version that the instances hold; 0 for none
 }
 
-// New returns the loop of a run of the given number of steps, after the given number of them. No batch is in
-// flight.
+// New returns the loop of a run of the given number of steps, of which the first trained are complete. No batch
+// is in flight and no version is published.
 func New(rule Rule, steps, trained int) *Loop {
 	return &Loop{rule: rule, steps: steps, trained: trained, started: trained}
 }
@@ -75,8 +74,8 @@ func New(rule Rule, steps, trained int) *Loop {
 // Current returns the version number of the policy.
 func (l *Loop) Current() int64 { return int64(l.trained) + 1 }
 
-// Next returns the next action, the same one until it is reported. A batch is sampled as soon as the rule allows
-// the current version.
+// Next returns the next action, the same one until the caller reports it. It starts a batch as soon as the rule
+// lets the current version sample it.
 func (l *Loop) Next() Action {
 	batch, step := l.started+1, l.trained+1
 	switch {
@@ -93,16 +92,16 @@ func (l *Loop) Next() Action {
 // IsPublished reports whether the instances hold the current version.
 func (l *Loop) IsPublished() bool { return l.published == l.Current() }
 
-// Published reports that all instances hold the current version.
+// Published records that all instances hold the current version.
 func (l *Loop) Published() { l.published = l.Current() }
 
-// Started reports that the sampling of a batch has started.
+// Started records that the sampling of a batch has started. It panics if that is not the next action.
 func (l *Loop) Started(batch int) {
 	l.expect(Action{Kind: Sample, Batch: batch, Version: l.published})
 	l.started = batch
 }
 
-// Trained reports that a step has made the next version.
+// Trained records that a step has made the next version. It panics if that is not the next action.
 func (l *Loop) Trained(step int) {
 	l.expect(Action{Kind: Train, Step: step, Batch: step})
 	l.trained = step
