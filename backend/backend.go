@@ -24,32 +24,31 @@ type Models interface {
 	// Allocated returns the device memory held, in bytes, by purpose.
 	Allocated() [npu.NumPurposes]int64
 
-	// Publish makes a snapshot of the policy for the instances. The snapshot is also the old
-	// policy of the step that they sample with it. It is valid until a later Publish overwrites it: the
-	// nth if n versions are kept, the second at the earliest (model.MinVersions).
+	// Publish makes a snapshot of the policy for the instances and keeps it as the version with this
+	// number. It is valid until the nth Publish after it, where n is the number of versions kept, at
+	// least model.MinVersions.
 	Publish(ctx context.Context, version int64) (inference.Weights, error)
 
-	// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many
-	// tokens and responses to it, or 0 if gradients are not summed leaf by leaf.
+	// LeafRows returns attention.LeafRows, or 0 if gradients are not summed leaf by leaf.
 	LeafRows(prompt int) int
 	// Lanes returns how many micro-batches can be computed at the same time.
 	Lanes() int
 	// MicroBatchRows returns the maximum number of rows of a micro-batch that fits in memory, or 0
-	// if each one so far did. Pass also takes larger ones, but is slower with them.
+	// while all have fit. Pass also takes larger ones, but is slower with them.
 	MicroBatchRows() int
 	// Pass computes the outputs of all roles for a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. sampler is the version that sampled the micro-batch, one of
-	// those kept, or 0 if none did. It may return before derive is called; a later Pass,
-	// Poll or Flush then calls derive on its caller's goroutine. The layout must not change until
-	// the micro-batch is finished, which Flush waits for. An error may come from derive for an
-	// earlier micro-batch.
+	// those kept, or 0 if none did. Pass may return before it calls derive; a later Pass, Poll, Flush
+	// or Step then calls it, on its caller's goroutine. The layout must not change before Flush
+	// returns. An error may come from derive for an earlier micro-batch.
 	Pass(ctx context.Context, l *attention.Layout, sampler int64, derive Derive) error
 	// Ready returns a channel that receives a value when Poll has work to do. It is nil if Pass
 	// always calls derive itself.
 	Ready() <-chan struct{}
-	// Poll does all work that can be done without waiting.
+	// Poll does all work that can be done without waiting. If a rank has failed, it also waits until
+	// the rank is replaced.
 	Poll(ctx context.Context) error
-	// Idle reports whether no micro-batch is in flight.
+	// Idle reports whether all micro-batches are finished.
 	Idle() bool
 	// Flush waits until all micro-batches are finished.
 	Flush(ctx context.Context) error
@@ -70,28 +69,29 @@ type Models interface {
 	Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error)
 
 	// Capture copies the models' part of a checkpoint and returns a function that writes the
-	// copy to an existing folder. Training may continue before and while write runs.
+	// copy to an existing folder. Training may continue before and while write runs on another
+	// goroutine. write must return before the next Capture. A caller that waits for it uses While.
 	Capture(ctx context.Context) (write func(dir string) error, err error)
 	// Restore loads what Capture's function wrote after the given numbers of steps and updates.
-	// The models must hold the run's starting weights and reference.
+	// Call it before any training: the models must hold the run's starting weights.
 	Restore(ctx context.Context, dir string, steps, updates int) error
 	// Close frees everything. No instance may be reading published weights.
 	Close()
 }
 
-// Swapper is implemented by Models that can give the device's memory to instances.
+// Swapper is implemented by Models that can free device memory for instances.
 type Swapper interface {
 	// SwapOut frees the device memory of all that only training needs and keeps the values
 	// elsewhere. Call it after Publish. Until SwapIn, only Capture, Discard and Close may be called.
 	// If the device uses host memory, SwapOut and SwapIn do nothing.
 	SwapOut(ctx context.Context) error
-	// SwapIn reverts SwapOut, bit for bit. If SwapOut or SwapIn fails, no value is lost and SwapIn
-	// can be called again.
+	// SwapIn reverts SwapOut, bit for bit. If SwapOut or SwapIn fails, no value is lost, and the
+	// caller can call SwapIn again.
 	SwapIn(ctx context.Context) error
 }
 
 // Serial implements the methods of Models that concern micro-batches in flight, for models
-// whose Pass computes one micro-batch and returns when it is finished.
+// whose Pass returns when its micro-batch is finished.
 type Serial struct{}
 
 // LeafRows returns attention.LeafRows.
@@ -115,13 +115,13 @@ func (Serial) Idle() bool { return true }
 // Flush does nothing.
 func (Serial) Flush(context.Context) error { return nil }
 
-// Derive returns the derivative of a micro-batch's loss with respect to the outputs of each role that
-// is trained, one value for each target.
+// Derive returns the derivatives of a micro-batch's loss with respect to out.Values of each role that is
+// trained.
 type Derive func(out Outputs) (gradients Values, err error)
 
 // Update is an optimizer step.
 type Update struct {
-	Number int     // counts from 1, without updates that changed nothing
+	Number int     // from 1; skipped updates do not count
 	Scale  float64 // factor for the gradients, which are sums
 	LR     float64 // learning rate
 	Clip   float64 // maximum norm of the scaled gradients; 0 for none

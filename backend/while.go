@@ -6,9 +6,9 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// While runs work on another goroutine and returns its error. Until then it calls m.Poll, which replaces ranks that
-// fail: work may read published weights or copies for a checkpoint from them. If Poll fails, While cancels
-// work's context and returns Poll's error, unless work succeeds. work must not call m.
+// While runs work on another goroutine and returns its error. Meanwhile it calls m.Poll, which replaces ranks that
+// fail, because work may read published weights or copies for a checkpoint from them. If Poll fails, While cancels
+// work's context, waits for work, and returns Poll's error unless work succeeds. work must not call m.
 func While(ctx context.Context, m Models, work func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
