@@ -20,15 +20,15 @@ const (
 	sampledFile   = "trainer/sampled.safetensors"
 )
 
-// Stored says where a checkpoint stores tensors: in all tensors of a file whose names begin with Prefix.
+// Stored says where a checkpoint stores Tensors: in one file, under names that begin with Prefix.
 type Stored struct {
 	Tensors
 	File   string // path relative to the checkpoint's folder
 	Prefix string // may be empty
 }
 
-// stored returns all tensors that a checkpoint may have. The old policy is in those of runs with
-// loss.PreviousStep.
+// stored returns all tensors that a checkpoint may have. Only a run with loss.PreviousStep stores the old
+// policy.
 func stored() []Stored {
 	return []Stored{
 		{Tensors{backend.Policy, Weights}, weightsFile, ""},
@@ -57,8 +57,7 @@ func HasSampled(dir string) bool {
 	return err == nil
 }
 
-// Capture copies what a checkpoint stores to host memory. It returns a function that writes the copies to a
-// folder. That function may run while training continues.
+// Capture implements backend.Models. The copies are in host memory.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
 	copies := map[Tensors][]checkpoint.Source{}
 	for _, s := range m.cfg.Stored() {
@@ -72,7 +71,7 @@ func (m *Models) Capture(context.Context) (write func(dir string) error, err err
 }
 
 // WriteCheckpoint writes the files of a checkpoint to a folder, which it makes if needed. sources returns the
-// values of tensors.
+// tensors of a name.
 func (c *Config) WriteCheckpoint(dir string, sources func(Tensors) []checkpoint.Source) error {
 	if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
 		return err
@@ -119,8 +118,7 @@ func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 	return out, nil
 }
 
-// Restore loads a checkpoint that Capture's function wrote after the given number of steps. It ignores the
-// number of updates, which each Step gets with its update.
+// Restore implements backend.Models. It ignores the number of updates, because each backend.Update has its own.
 func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
 	for _, s := range StoredIn(dir) {
 		if s.Role == backend.OldPolicy {

@@ -18,15 +18,15 @@ type Config struct {
 	OldPolicy   string  // loss.Behaviour or loss.PreviousStep
 	Reference   bool    // keep the starting weights, for a KL term
 	Temperature float32 // divides the logits of all models, as in sampling
-	Recompute   bool    // see model.Tape
+	Recompute   bool    // see model.Tape.Recompute
 	Optim       optim.Config
 	Format      npu.FixedPoint // format of the sums of gradients
 	Versions    int            // number of published versions to keep, at least model.MinVersions
 }
 
-// Set holds the weights of all roles, or parts of them. Only one goroutine may use it at a time. Others may
-// read a held version through a queue of their own (model.Weights.Through), until the Hold that overwrites it,
-// Config.Versions Holds later.
+// Set holds the weights of all roles, or a rank's parts of them. Only one goroutine may use it at a time. Others
+// may read a held version through a queue of their own (model.Weights.Through) until a Hold overwrites it: the
+// one that is Config.Versions Holds later.
 type Set struct {
 	Policy    *Trained
 	Reference *model.Weights // a copy of the starting weights, nil without Config.Reference
@@ -37,14 +37,14 @@ type Set struct {
 	versions *model.Versions // published versions of the policy: the sampler's weights and the old policy's
 	current  *model.Snapshot // version of the last Hold; nil before the first
 	previous *model.Snapshot // version of the Hold before the last, or current after only one Hold
-	sampled  *model.Snapshot // value of current at the last Update; nil before the first
+	sampled  *model.Snapshot // current as of the last Update; nil before the first
 	fresh    bool            // whether the policy equals the version of the last Hold
 }
 
-// NewSet takes ownership of the policy's starting weights and allocates all other memory. The set updates
-// only pieces of the policy; other ranks update the other pieces. If take is not nil, the set passes it
-// the gradients of each layer (see model.NewPassing). The reference is a copy of the starting weights. If
-// NewSet fails, it frees everything, including the policy. It panics without cfg.Format.
+// NewSet takes ownership of the policy's starting weights and allocates all other memory, except that of
+// versions, which Hold allocates. The set updates only the given pieces of the policy; other ranks update the
+// others. If take is not nil, the set passes it the gradients of each layer (see model.NewPassing). If NewSet
+// fails, it frees everything, including the policy. It panics without cfg.Format.
 func NewSet(
 	dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
 ) (*Set, error) {
@@ -72,8 +72,8 @@ func NewSet(
 	return s, nil
 }
 
-// Hold copies the policy as a version and makes it the old policy of the step that the version
-// samples. Once Config.Versions are held, it overwrites the oldest. It does not wait for the copy.
+// Hold copies the policy as the current version. Passes takes the old policy from the held versions. Once
+// Config.Versions are held, Hold overwrites the oldest. It does not wait for the copy.
 func (s *Set) Hold(version int64) error {
 	w, err := s.versions.Next()
 	if err != nil {
@@ -98,9 +98,9 @@ func (s *Set) Version(version int64) *model.Weights {
 	return nil
 }
 
-// HoldSampled makes room for the weights that sampled the last step of a checkpoint, the Tensors of the old
-// policy, whose values the caller then sets. steps is the number of that step. It is called before the first
-// Hold.
+// HoldSampled allocates the version that sampled the last step of a checkpoint. steps is the number of that
+// step and of the version. The caller then fills it: it is the Tensors of the old policy. Call HoldSampled before
+// the first Hold.
 func (s *Set) HoldSampled(steps int) error {
 	w, err := s.versions.Next()
 	if err != nil {
@@ -126,8 +126,9 @@ type Pass struct {
 }
 
 // Passes returns the passes of a micro-batch in their order; the policy's is the last one. sampler is the
-// version that sampled the micro-batch, which must be held, or 0 if none did. If the old policy's weights
-// equal the policy's, it has no pass, because the result would be the same bit for bit.
+// version that sampled the micro-batch, or 0 if none did. If the old policy's weights equal the policy's, it
+// has no pass, because the result would be the same bit for bit. Passes panics if the old policy is the
+// version sampler and s does not hold it.
 func (s *Set) Passes(sampler int64) (all []Pass) {
 	if s.Reference != nil {
 		all = append(all, Pass{Role: backend.Reference, Weights: s.Reference})
@@ -138,8 +139,9 @@ func (s *Set) Passes(sampler int64) (all []Pass) {
 	return append(all, Pass{Role: backend.Policy, Weights: s.Policy.Weights, Keep: true})
 }
 
-// Outputs returns the outputs of Passes(sampler), in their order, by role. Roles without a pass have the
-// outputs of the role whose weights equal theirs. The result shares the memory of the arguments.
+// Outputs returns the outputs of Passes(sampler) by role. logp has the log-probabilities of each pass. A role
+// without a pass has the output of the role whose weights equal its own; the sampler is absent if there is
+// none. The result shares the memory of the arguments.
 func (s *Set) Outputs(sampler int64, passes []Pass, logp [][]float32, entropy []float32) backend.Outputs {
 	out := backend.Outputs{Values: backend.Values{}, Entropy: entropy}
 	for i, p := range passes {
@@ -157,8 +159,8 @@ func (s *Set) Outputs(sampler int64, passes []Pass, logp [][]float32, entropy []
 	return out
 }
 
-// Run runs a pass on a tape with a loaded layout. logp and entropy have an element for each target and
-// hold the results after the device's next Sync.
+// Run runs a pass on a tape with a loaded layout. logp and entropy have an element for each target; Run fills
+// them by the device's next Sync.
 func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
 	name := cmp.Or(p.Name, string(p.Role))
 	defer s.track.Begin(trace.NoStep, name).End()
@@ -190,8 +192,8 @@ func (s *Set) isPolicy(sampler int64) bool {
 	return s.fresh && s.current != nil && s.current.Version() == sampler
 }
 
-// Backward adds the gradients of a loss to the sums. The last pass on t is the policy's. gradients are the
-// loss's derivatives by the outputs of trained roles. The device's next Sync reports failures.
+// Backward adds the gradients of a loss to the sums. The last pass on t must be the policy's. gradients has the
+// derivatives of the loss with respect to the outputs of trained roles. The device's next Sync reports failures.
 func (s *Set) Backward(t *model.Tape, gradients backend.Values) error {
 	return s.Policy.backward(t, gradients[backend.Policy])
 }
@@ -199,9 +201,9 @@ func (s *Set) Backward(t *model.Tape, gradients backend.Values) error {
 // Discard clears the sums of gradients.
 func (s *Set) Discard() { s.Policy.discard() }
 
-// Update updates the policy's pieces and clears the sums of gradients. norm is that of the sums, of all
-// ranks together. The result is the norm of the scaled gradients before clipping. failed is the error of
-// computing norm: if it is not nil, Update only clears the sums and returns norm and failed.
+// Update updates the policy's pieces and clears the sums of gradients. norm is the norm of the sums over all
+// ranks. Update returns the norm of the scaled gradients before clipping. failed is the error of computing norm:
+// if it is not nil, Update only clears the sums and returns norm and failed.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
 	defer s.Discard()
 	s.sampled = s.current

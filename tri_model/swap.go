@@ -9,14 +9,11 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// SwapOut frees device memory that only training needs, until SwapIn. It is the allgather-swap of the
-// MindSpeed RL paper. Moments and reference move to host memory. If the policy equals the version of the
-// last Hold, its memory is freed without a copy, and SwapIn copies that version back; otherwise the policy
-// moves to host memory too. The sums of gradients must be zero, as they are after an update, or SwapOut
-// fails. On a device of host memory it does nothing.
-//
-// Until SwapIn, a checkpoint can be captured, but no pass can run. If SwapOut fails, some of the memory
-// may be freed; no value is lost, and SwapIn reverts it.
+// SwapOut frees device memory that only training needs, until SwapIn (see backend.Swapper). It is the
+// allgather-swap of the MindSpeed RL paper. Moments and reference move to host memory. If the policy equals the
+// version of the last Hold, SwapOut frees it without a copy, and SwapIn copies that version back; otherwise the
+// policy moves to host memory too. SwapOut fails if the sums of gradients are not zero; they are zero after an
+// update. If it fails, some of the memory may be free; SwapIn reverts that.
 func (s *Set) SwapOut() error {
 	if s.dev.Space() == npu.Host {
 		return nil
@@ -36,7 +33,7 @@ func (s *Set) SwapOut() error {
 	return s.dev.Sync() // frees the memory for other queues
 }
 
-// SwapIn reverts SwapOut, bit for bit. If it fails, it can be called again.
+// SwapIn reverts SwapOut, bit for bit. If it fails, the caller can call it again.
 func (s *Set) SwapIn() error {
 	if s.dev.Space() == npu.Host {
 		return nil

@@ -18,14 +18,14 @@ const (
 // String returns a kind's name, for errors.
 func (k Kind) String() string { return [...]string{"weights", "first moment", "second moment"}[k] }
 
-// Tensors names a set of tensors that a Set holds, apart from published versions, which have numbers.
+// Tensors names a group of tensors of a Set. Numbers, not Tensors, name published versions.
 type Tensors struct {
 	Role backend.Role
 	Kind Kind
 }
 
 // Tensors returns the tensors of a name. Those of the old policy are the weights that sampled the rollouts of
-// the last Update, even after one later Hold; before the first Update they are the policy's.
+// the last Update, also after one later Hold; before the first Update they are the policy's.
 func (s *Set) Tensors(name Tensors) *model.Weights {
 	switch name.Role {
 	case backend.Reference:

@@ -18,8 +18,8 @@ type Trained struct {
 	Weights   *model.Weights
 	Gradients *model.Gradients // nil while swapped out
 	Pieces    []tensor.Piece   // the pieces of the weights that are updated here; other ranks update the others
-	// Own holds, by piece, the sums of pieces that belong to layers, if newTrained got a function take. The
-	// caller, to which take passes each layer's gradients, fills it before update. It is nil without take.
+	// Own holds, by piece, the sums of the pieces that belong to layers; nil without take. The caller fills it
+	// before update, from the gradients that take gets.
 	Own    []npu.Sums
 	First  *model.Weights // AdamW's first moment of each piece
 	Second *model.Weights // AdamW's second moment of each piece
@@ -32,9 +32,9 @@ type Trained struct {
 	added  bool            // whether the sums may differ from zero
 }
 
-// newTrained takes ownership of the weights and allocates all other memory. If take is not nil, the
-// gradients of each layer are passed to it (see model.NewPassing). If newTrained fails, the caller closes
-// what it returns.
+// newTrained takes ownership of the weights and allocates all other memory. If take is not nil, it gets the
+// gradients of each layer (see model.NewPassing). If newTrained fails, the caller closes the result, which is
+// never nil.
 func newTrained(
 	dev npu.Device, role backend.Role, weights *model.Weights, cfg optim.Config, format npu.FixedPoint,
 	pieces []tensor.Piece, take func(layer int),
@@ -103,8 +103,8 @@ func (t *Trained) freeGradients() {
 	t.Own = nil
 }
 
-// backward adds the gradients of a loss to the sums. The last pass on tape is one of this role that kept
-// its activations. gradient is the loss's derivative by the pass's output.
+// backward adds the gradients of a loss to the sums. The last pass on tape must be one of this role that kept
+// its activations. gradient is the derivative of the loss with respect to the pass's log-probabilities.
 func (t *Trained) backward(tape *model.Tape, gradient []float32) error {
 	t.added = true
 	return tape.Backward(t.Weights, t.Gradients, gradient, t.format)
@@ -122,8 +122,8 @@ func (t *Trained) discard() {
 	}
 }
 
-// update updates the pieces. norm is that of the sums, of all ranks together. The result is the norm of the
-// scaled gradients before clipping.
+// update updates the pieces. norm is the norm of the sums over all ranks. update returns the norm of the scaled
+// gradients before clipping.
 func (t *Trained) update(u backend.Update, norm float64) (scaled float64, err error) {
 	norm *= u.Scale
 	t.opt.Updates = u.Number - 1 // the number of earlier updates
@@ -152,12 +152,12 @@ func (t *Trained) Params() []optim.Param {
 	return out
 }
 
-// unload frees the sums of gradients and moves weights and moments to host memory, until reload. equal are
-// weights on the device with the same values, or nil: then the weights are freed without a copy, and reload
-// copies equal back. The sums must be zero, or unload fails. If it fails, no value is lost.
+// unload frees the sums of gradients and moves weights and moments to host memory, until reload. If equal is
+// not nil, it has the same values on the device: unload frees the weights without a copy, and reload copies
+// equal back. unload fails if the sums are not zero. If it fails, no value is lost.
 func (t *Trained) unload(equal *model.Weights) error {
 	if t.added {
-		return errors.New("the sums of gradients are not zero, expected those after an update")
+		return errors.New("the sums of gradients are not zero, expected a swap right after an update")
 	}
 	t.freeGradients()
 	if err := t.Weights.Unload(equal); err != nil {
@@ -181,7 +181,7 @@ func (t *Trained) reload() error {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 	}
-	if t.Gradients != nil { // nothing was unloaded, or reload has done everything
+	if t.Gradients != nil { // nothing was unloaded, or an earlier reload has finished
 		return nil
 	}
 	err := t.allocateGradients()

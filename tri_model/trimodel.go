@@ -1,9 +1,9 @@
 // Package trimodel keeps policy, old policy and reference on one device.
 //
-// It is the unified tri-model architecture of the Periodic Asynchrony paper, section 4.1:
-// one call for a micro-batch gives the log-probabilities of all three. The old policy's
-// weights are those published for the step's sampling, so one copy serves both purposes. The models may
-// be one rank's parts of larger models; package sharded runs such ranks together.
+// It is the unified tri-model architecture of the Periodic Asynchrony paper, section 4.1: one call for a
+// micro-batch gives the log-probabilities of all three. The old policy is a published version, so one copy
+// serves sampling and training. A Set may hold one rank's parts of larger models; package sharded runs
+// such ranks together.
 package trimodel
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // Models trains a Set of complete models on one device and implements backend.Models. Only one goroutine
-// may use it at a time. Others may read a published snapshot until the second Publish after it.
+// may use it at a time. Others may read a published snapshot while it is valid (see backend.Models).
 type Models struct {
 	backend.Serial
 	*Set
@@ -38,8 +38,7 @@ func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	return m, nil
 }
 
-// Publish copies the policy as a version for the instances and makes it the old policy of
-// the step that they sample with it. The result is valid until the second Publish after it.
+// Publish implements backend.Models with Hold. The result is a *model.Snapshot.
 func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, error) {
 	if err := m.Hold(version); err != nil {
 		return nil, err
@@ -56,7 +55,8 @@ func (m *Models) MaxPositions() int { return m.Policy.Weights.Config.MaxPosition
 // FLOPs returns the number of floating-point operations of the policy's forward and backward pass over l.
 func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Weights.Config.TrainFLOPs(l) }
 
-// Forward runs the models over a micro-batch that the version sampler has sampled. Backward may follow.
+// Forward runs the models over a micro-batch that the version sampler has sampled, 0 for none. Backward may
+// follow.
 func (m *Models) Forward(l *attention.Layout, sampler int64) (backend.Outputs, error) {
 	if err := m.tape.Load(l, true); err != nil {
 		return backend.Outputs{}, err
@@ -73,7 +73,7 @@ func (m *Models) Forward(l *attention.Layout, sampler int64) (backend.Outputs, e
 	return m.Outputs(sampler, passes, logp, entropy), m.dev.Sync()
 }
 
-// Recompute returns the log-probabilities of a layout's targets under a version that is held.
+// Recompute implements backend.Models. It returns an error if the version is not held.
 func (m *Models) Recompute(_ context.Context, l *attention.Layout, version int64) ([]float32, error) {
 	defer m.track.Begin(trace.NoStep, "recompute").End()
 	w := m.Version(version)
@@ -87,7 +87,7 @@ func (m *Models) Recompute(_ context.Context, l *attention.Layout, version int64
 	return logp, nil
 }
 
-// Score returns the policy's log-probabilities of a layout's targets.
+// Score implements backend.Models.
 func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error) {
 	return m.score(m.Policy.Weights, l)
 }
@@ -101,7 +101,7 @@ func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error)
 	return logp, m.dev.Sync()
 }
 
-// Pass runs a micro-batch forward and, with the gradient that derive returns, backward.
+// Pass implements backend.Models. It runs the micro-batch forward, calls derive and runs it backward.
 func (m *Models) Pass(_ context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	forward := m.track.Begin(trace.NoStep, "forward")
 	out, err := m.Forward(l, sampler)
@@ -117,14 +117,10 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, sampler int64, der
 	return m.Backward(gradients)
 }
 
-// Backward adds the gradients of a loss to the sums. gradients are the loss's derivatives by the outputs of
-// trained roles in the last Forward. The device's next Sync reports failures.
+// Backward adds the gradients of a loss to the sums (see Set.Backward). gradients concerns the last Forward.
 func (m *Models) Backward(gradients backend.Values) error { return m.Set.Backward(m.tape, gradients) }
 
-// Step updates the policy with the sums of gradients times u.Scale, clipped to a global norm of u.Clip
-// unless that is 0, and clears the sums. norm is that of the scaled gradients before clipping. If a
-// gradient is not finite, Step updates nothing and clears the sums, and the error wraps
-// optim.ErrNonFinite.
+// Step implements backend.Models.
 func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err error) {
 	reduce := m.track.Begin(trace.NoStep, "reduce")
 	norm, err = optim.GradNorm(m.dev, m.Policy.Params(), m.cfg.Format)
