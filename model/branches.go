@@ -15,7 +15,7 @@ func newBranches(dev npu.Device, c *Config) (b branches) {
 	return b
 }
 
-// prepare allocates what depends on positions, up to last.
+// prepare calls Prepare of all branches.
 func (b branches) prepare(last int32) error {
 	for _, branch := range b {
 		if err := branch.Prepare(last); err != nil {
@@ -25,14 +25,14 @@ func (b branches) prepare(last int32) error {
 	return nil
 }
 
-// carve assigns the memory of a pass.
+// carve calls Carve of all branches.
 func (b branches) carve(room layer.Room) {
 	for _, branch := range b {
 		branch.Carve(room)
 	}
 }
 
-// free frees what prepare has allocated.
+// free calls Free of all branches.
 func (b branches) free() {
 	for _, branch := range b {
 		branch.Free()

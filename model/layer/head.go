@@ -6,8 +6,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Head is a language model's head: a norm of the residual stream and a projection to logits, of rows that predict
-// a token. Tensor ranks divide the vocabulary in blocks of npu.MatrixBlock.
+// Head is a language model's head. It normalizes the rows of the residual stream that predict a token and
+// projects them to logits. Tensor ranks divide the vocabulary in blocks of npu.MatrixBlock.
 type Head struct {
 	Width    int    // D
 	Vocab    int    // V
@@ -39,7 +39,7 @@ func (h Head) FLOPs(targets int) float64 {
 }
 
 // NewLogits returns the projection of a tape or a runner. c connects it to the ranks that divide the vocabulary,
-// in order; it is nil without.
+// in order; it is nil if none do.
 func (h Head) NewLogits(dev npu.Device, c *carry.Carry) *Logits {
 	return &Logits{dev: dev, carry: c, first: h.Part.From, vocab: h.Largest}
 }
@@ -58,11 +58,11 @@ type Targets struct {
 	Leaves npu.Leaves // leaves of all targets
 	Own    npu.Leaves // leaves of this rank's targets
 
-	InvTemp float32 // 1/temperature
+	InvTemp float32 // 1 / temperature
 }
 
 // HeadBranch runs a head and keeps its activations. After Forward, Logp and Entropy have the log-probability of each
-// target and the entropy of its distribution. Backward takes the gradient of Logp from Logp.
+// target and the entropy of its distribution. Before Backward, the caller replaces Logp by its gradient.
 type HeadBranch struct {
 	Logp, Entropy npu.Buffer // [N]
 

@@ -1,10 +1,10 @@
-// Package layer holds what the blocks of a decoder are made of.
+// Package layer holds what a decoder is made of: the sublayers of its blocks, and the head.
 //
 // A block is a list of sublayers, residual branches that compute out = x + f(norm(x)) on the residual
 // stream x. A kind of sublayer is a Sublayer: its shape, the parameters that tensor ranks divide, its
 // operations, and a Branch, which keeps the activations and runs it forward and backward. Everything else
-// in package model goes through these interfaces, so a kind is one file, and a decoder with it one more
-// row in arch.Config.Block.
+// in package model goes through these interfaces, so a new kind is one file, and one more element of the
+// list that arch.Config.Block returns.
 //
 // Shapes: T rows, D hidden size, F feed-forward size. Matrices are [out, in].
 package layer
@@ -16,11 +16,10 @@ import (
 
 // Sublayer is a kind of residual branch in a shape, or a tensor rank's part of one. It is immutable.
 type Sublayer interface {
-	// Params returns the parameters, without values, in the order of Tensors. Names continue
-	// "model.layers.<i>.".
+	// Params returns the parameters, without values. Their names lack the prefix "model.layers.<i>.".
 	Params() tensor.Params
-	// MaxRanks returns the maximum number of tensor ranks that can divide the sublayer, and what they
-	// divide, in the plural.
+	// MaxRanks returns the maximum number of tensor ranks that can divide the sublayer, and the plural
+	// name of what they divide, for errors.
 	MaxRanks() (n int, what string)
 	// FLOPs returns the number of floating-point operations of a forward pass, where a multiply-add counts
 	// as two. keys is the number of keys that all rows together attend to.
@@ -29,18 +28,18 @@ type Sublayer interface {
 	NewBranch(dev npu.Device) Branch
 }
 
-// Branch runs a kind of sublayer in all layers that have it, and keeps their activations. index counts
-// these layers. A Branch belongs to one Tape or Runner.
+// Branch runs a kind of sublayer in all layers that have it, and keeps their activations. index is the number
+// of the layer among these, from 0. A Branch belongs to one Tape or Runner.
 type Branch interface {
-	// Prepare allocates what depends on positions, up to last.
+	// Prepare allocates what depends on positions, for positions 0 to last.
 	Prepare(last int32) error
-	// Carve assigns the memory of a pass.
+	// Carve takes the memory of a pass from room.
 	Carve(room Room)
 	// Forward computes out = x + f(norm(x)), which may be in the memory of x unless a backward pass
 	// follows. Both have this rank's rows of the residual stream.
 	Forward(p *Pass, index int, w Weights, x, out npu.Buffer)
 	// Backward replaces dx, the gradient of out, by the gradient of x, and adds the gradients of the weights
-	// to g. The activations are those of the layer's last Forward, and may be overwritten.
+	// to g. It uses the activations of the layer's last Forward and may overwrite them.
 	Backward(p *Pass, index int, w Weights, g Gradients, x, dx npu.Buffer)
 	// Free frees what Prepare has allocated.
 	Free()
@@ -52,7 +51,7 @@ type Room struct {
 	Own      int       // rows of the residual stream that this rank has
 	Layers   int       // layers with activations of their own; if 1, all share them
 	Backward bool      // whether a backward pass follows
-	DType    npu.DType // of what kernels hand one another, apart from the residual stream and statistics
+	DType    npu.DType // of activations, apart from the residual stream and statistics
 	Take     Take
 }
 
@@ -89,8 +88,8 @@ func Even(count, n, i int) Range {
 	return Range{start(i), start(i + 1)}
 }
 
-// Blocks is Even for blocks of npu.MatrixBlock indices, which it does not divide, because kernels' orders of
-// reduction can be cut only there. The last block may be shorter.
+// Blocks is Even for blocks of npu.MatrixBlock indices. It does not cut a block, because an order of reduction
+// can be divided among ranks only between blocks. The last block may be shorter.
 func Blocks(count, n, i int) Range {
 	r := Even(NumBlocks(count), n, i)
 	return Range{r.From * npu.MatrixBlock, min(count, r.To*npu.MatrixBlock)}
@@ -99,8 +98,8 @@ func Blocks(count, n, i int) Range {
 // NumBlocks returns the number of blocks of count indices.
 func NumBlocks(count int) int { return (count + npu.MatrixBlock - 1) / npu.MatrixBlock }
 
-// NormParam returns the weight of a norm over the hidden size. With sequence parallelism a tensor rank has the
-// gradient of only its rows.
+// NormParam returns the weight of a norm over the hidden size. With sequence parallelism (sequence) a tensor rank
+// has the gradient of only its rows.
 func NormParam(name string, width int, sequence bool) tensor.Param {
 	share := tensor.Copied
 	if sequence {

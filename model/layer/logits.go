@@ -11,13 +11,13 @@ const (
 )
 
 // Logits computes log-probabilities over the vocabulary and their gradient, a part of the
-// logits at a time: all logits of a micro-batch take more memory than the rest of the pass.
+// logits at a time, because all logits of a micro-batch take more memory than the rest of the pass.
 // Forward cuts the rows into chunks, Backward the vocabulary into blocks. The cuts change no
 // bits. Tensor ranks may divide the vocabulary.
 type Logits struct {
 	dev    npu.Device
 	first  int          // token of the weight's first row
-	carry  *carry.Carry // connection to the ranks that divide the vocabulary; nil without
+	carry  *carry.Carry // connection to the ranks that divide the vocabulary; nil if none do
 	vocab  int          // number of tokens in the largest part of the vocabulary
 	logits npu.Buffer   // [chunk, V] or [N, block]
 	max    npu.Buffer   // [chunk]
@@ -79,7 +79,7 @@ func (h *Logits) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targe
 
 // Backward writes the gradient of x to dx and adds that of w to g. dLogp is the gradient of logp;
 // the other operands are those of the last call of Forward. l holds the leaves of x's rows.
-// Backward overwrites the logits. It computes them again unless Forward left those of all rows.
+// Backward overwrites the logits. It recomputes them first, unless Forward kept those of all rows.
 func (h *Logits) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
 	invTemp float32, l *npu.Leaves) {
 	n := targets.Len()

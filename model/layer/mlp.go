@@ -60,11 +60,11 @@ func (m MLP) FLOPs(rows int, _ int64) float64 {
 // NewBranch implements Sublayer.
 func (m MLP) NewBranch(npu.Device) Branch { return &mlpBranch{size: m.Part.Len()} }
 
-// mlpBranch keeps gate and up of each layer. The backward pass recomputes norm and inner product.
+// mlpBranch keeps gate and up of each layer. The backward pass recomputes the norm and inner.
 type mlpBranch struct {
 	size  int        // this rank's part of F
 	acts  []mlpActs  // by layer, or one for all
-	inner npu.Buffer // [T, F] scratch
+	inner npu.Buffer // [T, F] scratch: silu(gate) · up
 }
 
 type mlpActs struct{ gate, up npu.Buffer } // [T, F]

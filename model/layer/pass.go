@@ -18,17 +18,17 @@ type Pass struct {
 	Segments  npu.Segments // the rows' sequences; zero in a decode step
 	Cache     *Cache       // keys and values of earlier passes; nil in training
 	Own       Own          // rows of the residual stream that this rank has
-	Carry     *carry.Carry // connection to the other tensor ranks; nil without
+	Carry     *carry.Carry // connection to the other tensor ranks; nil if there are none
 	Norm      npu.Buffer   // [T, D] scratch: the norm of all rows
 	Gradients Scratch      // used in a backward pass
 
 	outputs []npu.Projection // arguments of Project
 }
 
-// Cache holds the keys and values of sequences in pages, by layer, and where this pass finds and adds its own.
+// Cache holds the keys and values of sequences in pages, by layer, and says where a pass reads and writes them.
 type Cache struct {
 	K, V   []npu.Buffer
-	Slots  npu.Ints    // slot of each row
+	Slots  npu.Ints    // slot to which each row's key and value are written
 	Tables *npu.Tables // pages of each row's sequence in a decode step; nil if rows attend to one another
 }
 
@@ -39,7 +39,7 @@ type Scratch struct {
 	Part   npu.Buffer // this rank's rows of Norm's values if ranks divide them, else Norm
 	Leaves npu.Leaves // leaves of the T rows
 	Own    npu.Leaves // leaves of this rank's rows
-	Heads  npu.Leaves // leaves in the format for sums to which each head of the decoder contributes
+	Heads  npu.Leaves // Leaves, in the format for sums to which each head contributes (see npu.FixedPoint.Split)
 }
 
 // Own is the range of rows of the residual stream [T, D] that this rank has. With sequence
@@ -62,7 +62,7 @@ func (o *Own) Set(bounds []int, rank, t int) {
 	}
 }
 
-// Gather completes x [T, width]. Each rank has computed the rows that bounds gives it.
+// Gather completes x [T, width] on all tensor ranks. Each has computed its rows, as bounds divides them.
 func (p *Pass) Gather(x npu.Buffer, bounds []int, width int) {
 	counts := make([]int, len(bounds)-1)
 	for i := range counts {
@@ -82,7 +82,7 @@ func (p *Pass) Normalize(x, weight npu.Buffer) {
 	}
 }
 
-// Project computes outputs from the norm of x, which has this rank's rows, and sets p.Norm as Normalize does.
+// Project computes outputs from the norm of x and sets p.Norm to that norm. x has this rank's rows.
 func (p *Pass) Project(x, weight npu.Buffer, outputs ...npu.Projection) {
 	p.outputs = append(p.outputs[:0], outputs...) // keeps the arguments off the heap
 	if p.Own.Bounds == nil {
@@ -111,10 +111,10 @@ func (p *Pass) Linear(y, start, x npu.Buffer, w npu.Matrix) {
 }
 
 // sum computes y = start + Σ products over the tensor ranks, or without start if started is false.
-// started is needed because start is also the zero Buffer if this rank has no rows. start and y
-// have this rank's rows, scratch has all rows. Without sequence parallelism, y has all rows and
-// scratch is unused. product computes rows [lo, hi) of this rank's product into its y, from 0 or,
-// with add, from the values in y.
+// A zero start cannot say that, because start is also zero on a rank without rows. start and y have
+// this rank's rows, scratch has all rows. Without sequence parallelism, y has all rows and scratch is
+// unused. product computes rows [lo, hi) of this rank's product into its y, from 0 or, with add, from
+// the values in y.
 func (p *Pass) sum(y, start, scratch npu.Buffer, started bool, width int,
 	product func(y npu.Buffer, lo, hi int, add bool)) {
 	if p.Own.Bounds == nil {
@@ -140,17 +140,17 @@ func (p *Pass) AllRows(dx npu.Buffer) npu.Buffer {
 	return all
 }
 
-// NormBackward adds to dx, which has this rank's rows, the gradient of the norm's input x, and to g that of its
-// weight. products give the gradient Σ dy w of the norm's output, one chain over the terms of all, summed over the
-// tensor ranks: they divide the blocks of the products, so they continue the chain in that order.
+// NormBackward adds the gradient of a norm's input x to dx and that of its weight to g. x and dx have this rank's
+// rows. The gradient of the norm's output is Σ dy w over products and tensor ranks, one chain over all terms:
+// ranks divide the products' blocks, and each continues the chain of the rank before.
 func (p *Pass) NormBackward(dx npu.Buffer, g npu.Sums, x, weight npu.Buffer, products ...npu.Product) {
 	s := &p.Gradients
 	p.linearBackwardInput(s.Part, s.Norm, products)
 	p.Dev.RMSNormBackward(dx, g, s.Part, x, weight, 1, p.Eps, true, &s.Own)
 }
 
-// linearBackwardInput computes dx = Σ dy w over products, summed over the tensor ranks. scratch is
-// [T, D]. It may be dx if dx has all rows.
+// linearBackwardInput computes dx = Σ dy w over products and tensor ranks. dx has this rank's rows. scratch is
+// [T, D]; it may be dx if dx has all rows.
 func (p *Pass) linearBackwardInput(dx, scratch npu.Buffer, products []npu.Product) {
 	if p.Carry == nil {
 		p.Dev.LinearBackwardInput(dx, products, p.Rows, false)
@@ -167,7 +167,7 @@ func (p *Pass) linearBackwardInput(dx, scratch npu.Buffer, products []npu.Produc
 	})
 }
 
-// Product returns dy·w with all of w's rows in one block.
+// Product returns the product of dy and w with all rows of w in one block.
 func Product(dy npu.Buffer, w npu.Matrix) npu.Product {
 	return npu.Product{DY: dy, W: w, Block: w.Rows}
 }
