@@ -18,7 +18,8 @@ const (
 	HeadName  = "lm_head.weight"
 )
 
-// Block returns the sublayers of each layer, in the order of a forward pass. With a Part they are the rank's parts.
+// Block returns the sublayers of each layer, in the order of a forward pass. If c describes a part of a decoder,
+// they are the rank's parts.
 func (c *Config) Block() []layer.Sublayer { return []layer.Sublayer{c.attention(), c.mlp()} }
 
 func (c *Config) attention() sublayer.Attention {
@@ -66,7 +67,7 @@ func (c *Config) Head() layer.Head {
 // model.Weights). With tied embeddings and several stages, both the first and the last stage have
 // the embedding.
 func (c *Config) Params() tensor.Params {
-	p := c.part // where c's part begins
+	p := c.part
 	if p == nil {
 		p = &Part{}
 	}
@@ -128,8 +129,8 @@ func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
 	return 3 * c.FLOPs(l.Rows(), len(l.Targets), keys)
 }
 
-// Cache returns the shape of a cache of pages for a number of sequences of up to some
-// positions.
+// Cache returns the shape of a paged cache of keys and values. positions is the maximum length of a
+// sequence.
 func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
 	return c.attention().Cache(c.Layers, pages, sequences, positions)
 }

@@ -35,11 +35,11 @@ type Config struct {
 	StopIDs      []int32 // end-of-sequence ids
 	BOS          int32   // -1 if the model has none
 
-	part *Part // nil for a whole decoder
+	part *Part // nil for a complete decoder
 }
 
-// ParseConfig parses a config.json. It rejects settings known to change the arithmetic in
-// ways that this decoder does not support. The error names the fields, several if possible.
+// ParseConfig parses a config.json. It rejects settings that are known to change the arithmetic
+// in a way that package model does not support. The error may name several fields.
 func ParseConfig(b []byte) (*Config, error) {
 	h, err := readFields(b)
 	if err != nil {
@@ -112,8 +112,8 @@ func (c *Config) validate() error {
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0),
 		"rope_theta is %v, expected a finite number above 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
-	// In float64, because the product of the sizes may overflow an int. projected is the number of
-	// rows or columns that the attention's four projections have besides the hidden size.
+	// In float64, because the product of the sizes may overflow an int. projected is the sum of the
+	// attention's four projections' dimensions other than the hidden size.
 	width, projected := float64(c.HiddenSize), float64(float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads))
 	params := width * (float64(c.VocabSize) + float64(float64(c.Layers)*(projected+float64(3*float64(c.FFNSize)))))
 	expect(params <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", params, float64(maxParams))

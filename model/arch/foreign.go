@@ -36,8 +36,8 @@ func ReadForeign(dir string) (c *Config, parameters int64, err error) {
 	return c, parameters, nil
 }
 
-// foreignConfig holds the fields that config.json of every decoder has. A model of several
-// modalities has those of its decoder in text_config.
+// foreignConfig holds the fields that the config.json of every decoder has. A multimodal model
+// has those of its decoder in text_config.
 type foreignConfig struct {
 	ModelType    string          `json:"model_type"`
 	HiddenSize   int             `json:"hidden_size"`

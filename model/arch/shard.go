@@ -13,8 +13,8 @@ import (
 // Range is a half-open range of indices.
 type Range = layer.Range
 
-// Part is the part of a decoder that a rank holds. Each sublayer says how tensor ranks divide it; the embedding
-// and the output projection are divided by tokens, at multiples of npu.MatrixBlock (see layer.Blocks).
+// Part is the part of a decoder that a rank holds. Each sublayer says how tensor ranks divide it. They divide the
+// embedding and the output projection by tokens, at multiples of npu.MatrixBlock (see layer.Blocks).
 type Part struct {
 	Whole   *Config // shape of the complete decoder
 	Mesh    parallel.Mesh
@@ -35,8 +35,8 @@ func (p *Part) First() bool { return p.At.PP == 0 }
 // Last reports whether the stage computes log-probabilities.
 func (p *Part) Last() bool { return p.At.PP == p.Mesh.PP-1 }
 
-// Shard returns the shape of the part of c that a rank of a mesh holds, with sequence parallelism if
-// sequence is set. Its error says why a mesh cannot divide c.
+// Shard returns the shape of the part of c, a complete decoder, that the rank of a mesh at a coordinate holds, with
+// sequence parallelism if sequence is set. If the mesh cannot divide c, it returns the error of CheckMesh.
 func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Config, error) {
 	if err := c.CheckMesh(m); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Conf
 	return &local, nil
 }
 
-// CheckMesh reports all reasons why a mesh cannot divide c.
+// CheckMesh returns an error with all reasons why a mesh cannot divide c, or nil if it can.
 func (c *Config) CheckMesh(m parallel.Mesh) error {
 	errs := []error{m.Validate()}
 	if errs[0] != nil {
@@ -94,8 +94,8 @@ func (c *Config) First() bool { return c.part == nil || c.part.First() }
 // Last reports whether c computes log-probabilities.
 func (c *Config) Last() bool { return c.part == nil || c.part.Last() }
 
-// TiedStages reports whether the first and the last stage both hold p. Its gradient in the whole
-// decoder is the sum of theirs.
+// TiedStages reports whether the first and the last stage both hold p, the tied embedding. The gradient
+// of p is then the sum of theirs.
 func (c *Config) TiedStages(p *tensor.Param) bool {
 	return c.part != nil && c.part.Whole.Tied && c.part.Mesh.PP > 1 && p.Name == EmbedName
 }
@@ -110,8 +110,8 @@ func (p *Part) VocabStarts() []int32 {
 }
 
 // stage returns the layers of a pipeline stage. The division makes the slowest stage as fast as
-// possible. The last stage also has the output projection, whose cost assumes that each row has a
-// target.
+// possible. The last stage also has the output projection, whose cost is that of one target for each
+// row.
 func (c *Config) stage(stages, stage int) Range {
 	if stages == 1 {
 		return Range{From: 0, To: c.Layers}
