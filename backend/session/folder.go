@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// NewFolder makes a folder in Config.Folder with a name that was not used before: a lost rank may still be
-// writing to an earlier one.
+// NewFolder makes a folder in Config.Folder and returns its path. No earlier folder had its name, because a lost
+// rank may still be writing to an earlier one.
 func (s *Session[R]) NewFolder() (string, error) {
 	s.folders++
 	folder := filepath.Join(s.cfg.Folder, fmt.Sprintf("%06d-%d", s.updates, s.folders))

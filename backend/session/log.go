@@ -15,10 +15,10 @@ type Point struct {
 	Folder  string // empty for the starting weights
 	Steps   int    // number of steps before it
 	Updates int    // number of updates before it
-	Own     bool   // whether the folder is one of NewFolder, which the session removes
+	Own     bool   // whether NewFolder made the folder; the session then removes it
 }
 
-// entry is a change of the ranks' state: an update or, if that is nil, a call of do.
+// entry is a change of the ranks' state: an update or, if update is nil, a call of do.
 type entry[R Ranks] struct {
 	update *update
 	do     func(ctx context.Context, ranks R) error
@@ -37,8 +37,8 @@ func (s *Session[R]) newUpdate() *update {
 	return &update{plan: s.cfg.Plan(s.depth), pieces: map[int64]*piece{}}
 }
 
-// Do makes a change of the ranks' state other than an update. Replaced ranks repeat it. The caller has called
-// Flush.
+// Do changes the ranks' state other than by an update. If ranks are replaced later, change runs again with the new
+// ones. Call Flush first.
 func (s *Session[R]) Do(ctx context.Context, change func(ctx context.Context, ranks R) error) error {
 	err := s.Attempt(ctx, func(ranks R) error { return change(ctx, ranks) })
 	if err == nil {
@@ -54,10 +54,10 @@ func (s *Session[R]) record(e entry[R]) {
 	}
 }
 
-// Mark is a position in the log: a number of entries since Open.
+// Mark is a position in the log: the number of entries before it, counted from Open.
 type Mark int
 
-// Now returns the end of the log.
+// Now returns the mark of the end of the log.
 func (s *Session[R]) Now() Mark { return s.removed + Mark(len(s.log)) }
 
 // Kept returns the number of updates in the log.
@@ -76,7 +76,8 @@ func (s *Session[R]) Updates() int { return s.updates }
 // Point returns the recovery point.
 func (s *Session[R]) Point() Point { return s.point }
 
-// Advance replaces the recovery point by p, the state at mark, and removes the entries before it.
+// Advance replaces the recovery point by p, the state at mark, and removes the entries before mark, which must not be
+// before the last recovery point. It returns an error if it cannot remove the last point's folder.
 func (s *Session[R]) Advance(mark Mark, p Point) error {
 	last := s.point
 	s.point = p
@@ -88,8 +89,8 @@ func (s *Session[R]) Advance(mark Mark, p Point) error {
 	return nil
 }
 
-// Reset makes p the recovery point and forgets all work. It does not touch the ranks: the caller makes them
-// load p, or drops them.
+// Reset makes p the recovery point and drops the log and the current update. It does not touch the ranks: the
+// caller makes them load p, or calls Drop. Its error is that of Advance.
 func (s *Session[R]) Reset(p Point) error {
 	err := s.Advance(s.Now(), p)
 	s.updates = p.Updates

@@ -10,7 +10,7 @@ import (
 // OutOfMemory is the failure of a rank that ran out of memory in a pass.
 type OutOfMemory struct {
 	Err  error
-	Held []int64 // IDs of the micro-batches whose activations the rank held; below 0 for empty ones
+	Held []int64 // IDs of the pieces whose activations the rank held (see Ranks.Forward); below 0 for empty ones
 }
 
 // Error returns the text of Err.
@@ -19,15 +19,15 @@ func (e *OutOfMemory) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *OutOfMemory) Unwrap() error { return e.Err }
 
-// MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0, for no
-// limit, until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
-// log-probabilities twice. Logprobs cuts a larger layout, too.
+// MicroBatchRows returns the maximum number of rows that a replica computes at once. It is 0, for no limit, until a
+// rank runs out of memory. Pass cuts a larger micro-batch into pieces and computes their log-probabilities
+// twice. Logprobs cuts a larger layout, too.
 func (s *Session[R]) MicroBatchRows() int { return s.rows }
 
 // shrink reduces the memory that replicas need, after a rank has run out of it. It limits pieces to half
-// the rows of the largest divisible piece that the rank held. If instead a response that cannot be cut
-// takes most of the memory, it limits replicas to one piece in flight. Such a restart does not count as
-// one of maxRestarts. shrink returns an error if neither helps.
+// the rows of the largest divisible piece that the rank held. If a response that cannot be cut takes most
+// of the memory, it limits replicas to one piece in flight instead. It returns an error if neither helps.
+// Such a restart does not count as one of maxRestarts.
 //
 // Updates whose pieces fit are repeated in the same pieces, because another order of sums would change
 // weights that have been published. An update that no longer fits is cut into smaller pieces and then has
@@ -103,7 +103,7 @@ func (s *Session[R]) piece(id int64) *piece {
 	return nil
 }
 
-// recut cuts an update's micro-batches into pieces of the current size. A micro-batch that is in toDerive
+// recut cuts an update's micro-batches into pieces of the current maximum size. A micro-batch in toDerive
 // keeps its log-probabilities, and planGradients cuts it after its derive. All others lose the
 // log-probabilities that have arrived.
 func (s *Session[R]) recut(u *update) {
@@ -122,7 +122,7 @@ func (s *Session[R]) recut(u *update) {
 	}
 }
 
-// parts returns the parts of a layout that ranks compute at once.
+// parts divides a layout into parts that a replica computes at once.
 func (s *Session[R]) parts(l *attention.Layout) []attention.Part {
 	if s.rows > 0 && l.Rows() > s.rows {
 		return l.Split(s.rows)

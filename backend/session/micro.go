@@ -19,7 +19,7 @@ type micro struct {
 	update   *update
 	layout   *attention.Layout // a copy of Pass's
 	sampler  int64             // version that sampled it
-	derive   backend.Derive    // nil after it has returned
+	derive   backend.Derive    // nil once it has returned
 	outputs  *backend.Outputs  // nil before the first answer and after derive
 	gradient []float32         // derivative of the loss for each target; nil before derive has returned
 	whole    *piece            // the only piece; nil if the micro-batch is cut into several or has none yet
@@ -42,9 +42,9 @@ type piece struct {
 // Idle reports whether no micro-batch is in flight.
 func (s *Session[R]) Idle() bool { return s.now.plan.Idle() }
 
-// Pass waits until a replica has room for a micro-batch and sends it. This call, or a later one
-// of Pass, Poll, Flush or Step, calls derive, exactly once even if ranks fail. After a derive
-// returns an error, all of them return that error until Discard.
+// Pass implements backend.Models. It copies l and waits until the plan has room for another micro-batch.
+// The session calls derive once, even if ranks fail. After a derive returns an error, Pass, Poll, Flush and
+// Step return that error until Discard.
 func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, sampler int64, derive backend.Derive) error {
 	if s.deriveErr != nil {
 		return s.deriveErr
@@ -63,7 +63,8 @@ func (s *Session[R]) Pass(ctx context.Context, l *attention.Layout, sampler int6
 	return err
 }
 
-// Poll handles the answers that have arrived. It does not wait for more.
+// Poll handles the answers that have arrived and replaces ranks that have failed. It does not wait for more
+// answers.
 func (s *Session[R]) Poll(ctx context.Context) error {
 	return s.Attempt(ctx, func(ranks R) error {
 		return s.work(ctx, ranks, schedule.Later, func() bool { return true })
@@ -101,8 +102,8 @@ func (s *Session[R]) handle(u *update, a Answer) {
 }
 
 // work handles answers, sends messages that are due, and calls derive for answered micro-batches, until
-// done returns true. next says which micro-batches follow those of now. A derive may call Logprobs, which
-// replaces ranks that fail. Then ranks have ended, and work returns errReplaced.
+// done returns true. next says whether micro-batches follow those of s.now. A derive may call Logprobs, which
+// replaces ranks that fail. In that case ranks have ended, and work returns errReplaced.
 func (s *Session[R]) work(ctx context.Context, ranks R, next schedule.Outlook, done func() bool) error {
 	for {
 		if err := s.drain(ranks); err != nil {
@@ -170,7 +171,7 @@ func (s *Session[R]) order(ranks R, u *update, next schedule.Outlook) error {
 func (s *Session[R]) answered(p *piece, out *backend.Outputs) {
 	m := p.of
 	if p.answered || m.gradient != nil {
-		return // the values are repeated
+		return // a restart has repeated the piece
 	}
 	p.answered = true
 	m.store(p, out)
@@ -201,8 +202,8 @@ func (m *micro) store(p *piece, out *backend.Outputs) {
 	}
 }
 
-// evaluate calls derive for the first micro-batch in toDerive and reports whether there was one. Called from
-// within a derive, it does nothing. After an error of a derive it returns that error until Discard.
+// evaluate calls derive for the first micro-batch in toDerive and reports whether there was one. It does nothing
+// if a derive is running. After a derive returns an error, evaluate returns that error until Discard.
 func (s *Session[R]) evaluate() (derived bool, err error) {
 	if s.deriveErr != nil || s.deriving || len(s.toDerive) == 0 {
 		return false, s.deriveErr
@@ -238,8 +239,8 @@ func (s *Session[R]) Discard() {
 	}
 }
 
-// Logprobs returns the log-probabilities of a layout's targets. compute has ranks compute those of a part of
-// it, under an ID. A derive may call Logprobs.
+// Logprobs returns the log-probabilities of a layout's targets. compute makes ranks compute those of a part of
+// the layout. id stands for the part in OutOfMemory.Held. A derive may call Logprobs.
 func (s *Session[R]) Logprobs(
 	ctx context.Context, l *attention.Layout,
 	compute func(ranks R, id int64, part *attention.Layout) ([]float32, error),

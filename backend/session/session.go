@@ -43,22 +43,22 @@ const (
 )
 
 // Ranks are ranks that started together. They compute together, so if one fails, the session replaces all.
-// Only the session's goroutine calls the methods. After the failure of a rank they return an error. If it
-// wraps a *Fault, the session replaces the ranks.
+// Only the session's goroutine calls the methods. After a rank has failed they return an error. If it wraps a
+// *Fault, the session replaces the ranks; its methods return any other error.
 type Ranks interface {
 	comparable
 	// Forward makes a replica compute the log-probabilities of a micro-batch that the version sampler has sampled.
-	// Those that are not empty have an ID above 0. l is nil for an empty one. The method does not wait for the
-	// answer; neither does Backward.
+	// id is above 0. An empty micro-batch has an id below 0, and l is nil. Neither Forward nor Backward waits for
+	// the answer.
 	Forward(replica int, id int64, l *attention.Layout, sampler int64) error
-	// Backward makes a replica add the gradients of a micro-batch. gradient has the derivative of the loss by
-	// each log-probability; it is nil for an empty micro-batch.
+	// Backward makes a replica add the gradients of a micro-batch. gradient has the derivative of the loss with
+	// respect to each log-probability; it is nil for an empty micro-batch.
 	Backward(replica int, id int64, gradient []float32) error
-	// Receive waits for an event, and Poll takes one if there is any. Their answer belongs to a Forward or a
-	// Backward since the last Discard, or is zero.
+	// Receive waits for an event, and Poll takes one if there is any. The answer belongs to a Forward or a
+	// Backward since the last Discard. It is zero if the event concerns neither.
 	Receive(ctx context.Context) (Answer, error)
 	Poll() (a Answer, found bool, err error)
-	// Discard drops the gradients and all micro-batches. No answer for them follows.
+	// Discard drops the gradients and all micro-batches, whose answers do not follow.
 	Discard() error
 	// Step makes all ranks update the policy.
 	Step(ctx context.Context, u backend.Update) (Outcome, error)
@@ -71,11 +71,11 @@ type Ranks interface {
 	Close()
 }
 
-// Answer is what a replica has computed for a micro-batch. The zero value concerns none.
+// Answer says what a replica has computed for a micro-batch. The zero value concerns none.
 type Answer struct {
 	Replica int
 	ID      int64
-	Outputs *backend.Outputs // with a value for each target; nil after the backward pass
+	Outputs *backend.Outputs // of the forward pass, with a value for each target; nil after the backward pass
 }
 
 // Outcome is the result of an update.
@@ -85,7 +85,7 @@ type Outcome struct {
 	Weights error   // wraps model.ErrNotFinite if a weight is not finite after the update
 }
 
-// Fault is the failure of a rank after which other ranks may work. The session then replaces all.
+// Fault is the failure of a rank after which new ranks may succeed. The session then replaces all ranks.
 type Fault struct {
 	Rank string // name of the rank; empty if the ranks failed together, such as at the start, or if Err names it
 	Err  error
@@ -104,31 +104,31 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // Config configures a session.
 type Config[R Ranks] struct {
-	Name string // of the kind of ranks, before errors that end the session; may be empty
-	// Start starts ranks, or waits for them, and makes them load a recovery point. After an error that does not
-	// wrap a Fault no other ranks are started, unless ctx has ended.
+	Name string // prefix of errors that end the session; may be empty
+	// Start starts ranks, or waits for them, and makes them load a recovery point. An error that does not wrap a
+	// Fault ends the session, unless ctx has ended.
 	Start func(ctx context.Context, from Point) (R, error)
 	How   string // what Start does, for warnings, such as "restarting all ranks"
 	// Plan returns an empty plan with up to depth micro-batches in flight on a replica.
 	Plan   func(depth int) schedule.Plan
-	Depth  int    // depth of plans while the memory of ranks suffices
-	From   Point  // where ranks start first
+	Depth  int    // depth of plans, until a rank runs out of memory
+	From   Point  // recovery point of the first start
 	Folder string // folder of recovery points, which the session owns; empty if ranks are never replaced
 	Warn   func(format string, args ...any)
 }
 
-// Session trains a model on ranks. Only one goroutine may use it. If a rank fails, the running method replaces
-// all ranks and continues. It returns a rank's error only if replacing the ranks did not help.
+// Session trains a model on ranks. Only one goroutine may use it. If a rank fails, the running method
+// replaces all ranks and continues. It returns a rank's error only if that does not help.
 type Session[R Ranks] struct {
 	cfg   Config[R]
 	ranks R             // zero while there are none
 	ready chan struct{} // see Ready
 	alarm *time.Timer   // signals ready at the next deadline, while no method runs
 
-	// What replaced ranks load and repeat: see the package comment.
+	// What new ranks load and repeat: see the package comment.
 	point   Point
 	log     []entry[R] // changes since the recovery point
-	removed Mark       // number of entries before log
+	removed Mark       // number of entries removed from the front of log
 	now     *update    // the update whose gradients accumulate
 	folders int        // number of folder names used so far in Config.Folder
 	updates int        // number of updates made
@@ -138,7 +138,7 @@ type Session[R Ranks] struct {
 	deriving  bool          // whether a derive is running, which may call Logprobs
 	deriveErr error         // error of a derive since the last Discard
 	finiteErr error         // result of CheckFinite
-	restarts  int           // number of restarts since the last completed update
+	restarts  int           // see Restarts
 	rows      int           // max. rows of a piece; 0 for no limit
 	depth     int           // max. pieces in flight on a replica
 	scored    *piece        // the piece that Logprobs computes, which belongs to no update; nil if none
@@ -154,8 +154,8 @@ func New[R Ranks](cfg Config[R]) *Session[R] {
 	}
 }
 
-// Open starts the first ranks. After an error for which again returns true it tries again, as often as ranks
-// are restarted.
+// Open starts the first ranks. It tries again after an error for which again returns true, up to maxRestarts
+// times.
 func (s *Session[R]) Open(ctx context.Context, again func(err error) bool) error {
 	if s.cfg.Folder != "" {
 		if err := os.RemoveAll(s.cfg.Folder); err != nil { // left by an earlier process
@@ -257,7 +257,8 @@ func (s *Session[R]) Attempt(ctx context.Context, op func(ranks R) error) error 
 	return s.broken
 }
 
-// Ended returns a channel that is closed when the session starts no more ranks.
+// Ended returns a channel that is closed when the session has ended and starts no more ranks. Any goroutine may
+// wait for it.
 func (s *Session[R]) Ended() <-chan struct{} { return s.ended }
 
 // end makes all later calls return err.
@@ -279,7 +280,7 @@ func (s *Session[R]) named(err error) error {
 // errReplaced ends an operation of Attempt whose ranks were replaced while it ran a derive.
 var errReplaced = errors.New("ranks were replaced")
 
-// countRestart counts a restart and warns of its cause. It returns an error if there were too many.
+// countRestart counts a restart and warns of its cause. It returns an error if there are too many.
 func (s *Session[R]) countRestart(cause error) error {
 	s.restarts++
 	if s.restarts > maxRestarts {

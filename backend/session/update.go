@@ -6,9 +6,8 @@ import (
 	"github.com/easyrl/easyrl/backend"
 )
 
-// Step waits until no micro-batch is in flight and makes an update. Cancelling ctx does not interrupt the
-// update itself. norm is that of the scaled gradients before clipping. If a gradient is not finite, the policy
-// does not change, the gradients are cleared and the error wraps optim.ErrNonFinite.
+// Step implements backend.Models. It first waits until all micro-batches are finished, as Flush does. Cancelling
+// ctx does not interrupt the update itself.
 func (s *Session[R]) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
 	s.now.step = u
 	var out Outcome
@@ -34,5 +33,5 @@ func (s *Session[R]) Step(ctx context.Context, u backend.Update) (norm float64, 
 	return out.Norm, nil
 }
 
-// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not finite.
+// CheckFinite implements backend.Models.
 func (s *Session[R]) CheckFinite() error { return s.finiteErr }
