@@ -80,7 +80,7 @@ func (p *rounds) send(out []Message, n int, kind Kind) []Message {
 // round is incomplete only if no micro-batch follows in this step, or if one follows later and replicas
 // have nothing else to do until then.
 func (p *rounds) form(next Outlook) bool {
-	if p.begun < len(p.rounds) { // a step that was restarted
+	if p.begun < len(p.rounds) { // after Restart
 		return true
 	}
 	busy := p.begun > p.done()

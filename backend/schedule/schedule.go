@@ -6,7 +6,7 @@
 // computes one while the trainer evaluates the loss of the other.
 package schedule
 
-// Depth is the max. number of micro-batches in flight on a replica that has memory for them.
+// Depth is the depth of a plan (see New) with which a replica without pipeline stages always has work.
 const Depth = 2
 
 // Kind is the kind of a message.
@@ -35,24 +35,24 @@ const (
 	None                 // none follows in this step
 )
 
-// Plan is the work of one optimizer step. Its messages are sent in order. Answers to the
-// messages of one replica come in order, too.
+// Plan is the work of one optimizer step. The caller sends its messages in order, and a replica
+// answers its messages in order.
 type Plan interface {
 	// Add adds a micro-batch. Its ID is above 0 and new.
 	Add(id int64, tokens int)
 	// Room reports whether the caller should add another micro-batch now, rather than wait for replicas.
 	Room() bool
-	// Derived notes that the loss's derivative for a micro-batch is known, so that its Backward can be sent.
+	// Derived records that the loss's derivative for a micro-batch is known, so that its Backward can be sent.
 	Derived(id int64)
-	// Passed notes that a replica has answered the Backward of a micro-batch, which may be empty.
+	// Passed records that a replica has answered the Backward of a micro-batch, which may be empty.
 	Passed(replica int, id int64)
 	// Due returns the messages to send now, and counts them as sent.
 	Due(next Outlook) []Message
 	// Idle reports whether all micro-batches have passed.
 	Idle() bool
-	// Restart begins the step again with new replicas. Each micro-batch goes to the same replica
-	// as before, and a replica gets the messages of each kind in the same order; derivatives stay
-	// known.
+	// Restart begins the step again with new replicas. Each micro-batch that was sent before goes to
+	// the same replica, and a replica gets the messages of each kind in the same order. Derivatives
+	// remain known.
 	Restart()
 }
 
