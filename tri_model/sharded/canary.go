@@ -8,8 +8,8 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Canary verifies servers by log-probabilities that the ranks compute for each version. It is nil
-// without Config.Canary.
+// Canary returns the log-probabilities that the ranks compute for each version, with which servers are verified.
+// It is nil without Config.Canary.
 func (m *Models) Canary() *canary.Recorded { return m.canary }
 
 // recordPerturbed makes the ranks compute log-probabilities under perturbed weights and initializes

@@ -16,22 +16,22 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// capture is a copy of the ranks' state for a checkpoint. Ranks make it on the trainer's goroutine, and
-// another goroutine writes it. The session's log has it until it is written, so that the ranks of a new
-// world make it again.
+// capture is a copy of the ranks' state for a checkpoint. The trainer's goroutine makes ranks copy, and another
+// goroutine writes the copies. The session's log holds the call of copy, so that the ranks of a new world
+// copy again until the copies are written.
 type capture struct {
-	number int64
-	point  session.Point // without a folder
-	mark   session.Mark  // of the state in the session's log
-	over   <-chan struct{}
+	number int64           // from 1
+	point  session.Point   // recovery point of the copies, without a folder
+	mark   session.Mark    // position of the state in the session's log
+	over   <-chan struct{} // session.Session.Ended
 
-	mu     sync.Mutex
-	done   bool
-	world  *world        // holds the copies
-	copied chan struct{} // closed and replaced when another world holds them
+	mu     sync.Mutex    // guards the fields below
+	done   bool          // whether the copies are written, or writing them has failed for good
+	world  *world        // world that holds the copies; nil before the first copy
+	copied chan struct{} // closed and replaced when a world holds the copies
 }
 
-// copy makes the ranks of a world copy the values that they own, unless they are no longer needed.
+// copy makes the ranks of a world copy the values that they own, unless c is done.
 func (c *capture) copy(w *world) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,8 +50,8 @@ func (c *capture) copy(w *world) error {
 	return err
 }
 
-// write writes the copies to a folder, tensor by tensor, and frees them. If a rank is lost, it waits for a
-// world that has the copies and begins again.
+// write writes the copies to a folder, tensor by tensor, and frees them. If a rank is lost, write waits for a
+// world that has the copies and begins again. It fails if the session ends first.
 func (c *capture) write(dir string) error {
 	for {
 		c.mu.Lock()
@@ -73,14 +73,14 @@ func (c *capture) write(dir string) error {
 	}
 }
 
-// finished reports whether the copies are written or lost.
+// finished returns done.
 func (c *capture) finished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.done
 }
 
-// write writes the copies of a number to a folder.
+// write writes the copies of the capture with a number to a folder.
 func (w *world) write(dir string, number int64) error {
 	models := &w.cfg.Models
 	return models.WriteCheckpoint(dir, func(name trimodel.Tensors) []checkpoint.Source {
@@ -89,15 +89,15 @@ func (w *world) write(dir string, number int64) error {
 	})
 }
 
-// release frees the copies for a checkpoint.
+// release frees the copies of the capture with a number.
 func (w *world) release(number int64) {
 	for _, r := range w.ranks {
 		_ = r.snapshots.release(w.life, number) // an error means that a rank failed; the next call returns it
 	}
 }
 
-// capture makes each rank copy the values that it owns of what a checkpoint stores to host memory. The copies
-// replace those of an earlier capture.
+// capture makes each rank copy its part of a checkpoint to host memory: of the values that a checkpoint stores,
+// those that it owns (see owns). The copies replace those of an earlier capture.
 func (m *Models) capture(ctx context.Context) (*capture, error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
@@ -107,18 +107,16 @@ func (m *Models) capture(ctx context.Context) (*capture, error) {
 		number: m.saves, mark: m.Now(), over: m.Ended(), copied: make(chan struct{}),
 		point: session.Point{Steps: int(m.sampled), Updates: m.Updates(), Own: true},
 	}
-	if m.fresh { // replaced ranks also have to hold the version
+	if m.fresh { // new ranks must repeat Publish to hold the version
 		c.mark = m.held
 	}
 	m.last = c
 	return c, m.Do(ctx, func(_ context.Context, w *world) error { return c.copy(w) })
 }
 
-// Capture makes each rank copy its part of a checkpoint to host memory. It returns a function that writes all
-// values to a folder, tensor by tensor, and frees the copies. The function may run while the ranks train, but
-// must end before the next Capture. If a rank is lost meanwhile, it waits until the trainer's goroutine has
-// replaced it, in Poll or another call. If ranks may be replaced, the checkpoint also becomes the recovery
-// point.
+// Capture implements backend.Models. Each rank copies its part to host memory, and write reads the copies tensor by
+// tensor and frees them. If a rank is lost meanwhile, write waits until the trainer's goroutine has replaced it, in
+// Poll or another call. With Config.Rejoin, the checkpoint also becomes the recovery point.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
 	c, err := m.capture(ctx)
 	if err != nil || m.cfg.Rejoin == nil {
@@ -145,18 +143,18 @@ func (m *Models) save(c *capture, folder string) error {
 	if err == nil {
 		at := recovery{c.mark, c.point}
 		at.point.Folder = folder
-		if last := m.written.Swap(&at); last != nil { // the session never had it
+		if last := m.written.Swap(&at); last != nil { // the session has not taken it
 			_ = os.RemoveAll(last.point.Folder) // Close removes what is left
 		}
 	}
 	return err
 }
 
-// keepPoint makes the last written recovery point that of the session. If another one is due, it begins to
-// write it. That may fail without consequence when Capture replaces the copies, since Capture's function then
-// writes a recovery point.
+// keepPoint makes the last written recovery point that of the session. If another one is due, it starts to write
+// it. That write may fail if a later Capture replaces the copies; Capture's function then writes a recovery point
+// instead.
 func (m *Models) keepPoint(ctx context.Context) error {
-	if at := m.written.Swap(nil); at != nil && at.mark < m.kept { // its writer was slower than a later one
+	if at := m.written.Swap(nil); at != nil && at.mark < m.kept { // the session has a later one
 		_ = os.RemoveAll(at.point.Folder) // Close removes what is left
 	} else if at != nil {
 		m.kept = at.mark
@@ -181,11 +179,10 @@ func (m *Models) keepPoint(ctx context.Context) error {
 	return err
 }
 
-// Restore distributes a checkpoint that Capture's function wrote after the given number of steps, on a
-// mesh of any shape.
+// Restore implements backend.Models. Ranks of a mesh of any other shape may have written the checkpoint.
 func (m *Models) Restore(ctx context.Context, dir string, steps, updates int) error {
 	p := session.Point{Folder: dir, Steps: steps, Updates: updates}
-	if m.cfg.Rejoin != nil { // keep it until there is another recovery point
+	if m.cfg.Rejoin != nil { // a copy, which lasts until there is another recovery point
 		folder, err := m.NewFolder()
 		if err == nil {
 			err = session.CopyTree(folder, dir)
@@ -203,7 +200,7 @@ func (m *Models) Restore(ctx context.Context, dir string, steps, updates int) er
 	return m.Reset(p)
 }
 
-// restore distributes the checkpoint of a recovery point.
+// restore distributes the checkpoint of a recovery point, whose folder is not empty.
 func (w *world) restore(from session.Point) error {
 	for _, s := range trimodel.StoredIn(from.Folder) {
 		if s.Role == backend.OldPolicy {

@@ -9,9 +9,9 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends it, and closes t.
-// After a complete run the result is nil. If the trainer stopped the run early or failed, it is
-// ErrStopped or ErrFailed. Otherwise it is the error with which this rank failed.
+// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends it, and closes t. It does
+// not close dev. It returns nil after a complete run, ErrStopped or ErrFailed if the trainer stopped the run
+// early or failed, and otherwise the error with which this rank failed.
 func Follow(ctx context.Context, dev npu.Device, t parallel.Transport, track trace.Track) error {
 	commands, values, err := trainerGroups(t)
 	if err != nil {
@@ -26,8 +26,8 @@ func Follow(ctx context.Context, dev npu.Device, t parallel.Transport, track tra
 const noLimit = 0
 
 // trainerGroups returns two groups of all ranks: one for commands and answers, and one on which the
-// trainer's process reads snapshots of other processes. There are two because other goroutines than the
-// trainer's read snapshots.
+// trainer's process reads snapshots of other processes. Snapshots have a group of their own because
+// goroutines other than the trainer's read them.
 func trainerGroups(t parallel.Transport) (commands, values *parallel.Group, err error) {
 	all := firstRanks(t.Size())
 	if commands, err = parallel.NewGroup(t, "trainer", all, noLimit); err != nil {

@@ -12,10 +12,9 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Several ranks may have the same values of a parameter: all replicas, all tensor ranks for a parameter
-// that they do not divide, and the first and the last stage for a tied embedding. The first of these
-// ranks owns the values: the trainer reads them from it. With ZeRO, replicas have different moments, and
-// each owns its own.
+// Ranks may have the same values of a parameter: all replicas, all tensor ranks for a parameter that they do
+// not divide, and the first and the last stage for a tied embedding. The first of these ranks owns the
+// values: the trainer reads them from it. With ZeRO, replicas have different moments, and each owns its own.
 
 // owns reports whether a rank of shape s owns its values of a parameter. perReplica means that replicas
 // have different values.
@@ -72,9 +71,9 @@ func (w *world) partsIf(kind trimodel.Kind, keep func(*rank, *tensor.Param) bool
 	return parts
 }
 
-// scatter returns a function that sets the tensors of all names on all ranks, tensor by tensor, to the same
-// values. Its values are those of the complete tensor, row-major. All names must be of one kind. The caller
-// calls barrier when all tensors are set.
+// scatter returns a function that sets one tensor of each of names on all ranks. The function gets the values of
+// the complete tensor, row-major. All names must be of one kind. The caller calls barrier when all tensors are
+// set.
 func (w *world) scatter(names ...trimodel.Tensors) source.Use {
 	parts := w.allParts(names[0].Kind)
 	return func(_ int, p *tensor.Param, values []float32) error {
@@ -95,18 +94,18 @@ func (w *world) scatter(names ...trimodel.Tensors) source.Use {
 // gathered reads weights of the complete decoder from the owners' snapshots. It needs memory for one
 // rank's part of a tensor. Any goroutine may use it while the ranks train.
 type gathered struct {
-	world func() *world     // returns the world to read; constant fields and inbox are used
+	world func() *world     // returns the world to read; only its constant fields and inbox may be used
 	shape *model.Config     // shape of the complete decoder
 	query query             // for all parameters; read sets param
 	parts map[string][]part // owners' parts by the name of the tensor, in every world
 }
 
-// gatherVersion returns the published version of a number. Reading asks from for the world.
+// gatherVersion returns the published version with a number. Each read calls from for the world.
 func (w *world) gatherVersion(number int64, from func() *world) *gathered {
 	return &gathered{from, w.shape, query{which: published, number: number}, w.ownedParts(trimodel.Weights)}
 }
 
-// gatherCopies returns the copies of the tensors Config.Models.Stored()[which] for the checkpoint of a number.
+// gatherCopies returns the copies of the tensors Config.Models.Stored()[which] for the checkpoint with a number.
 func (w *world) gatherCopies(which int, number int64) *gathered {
 	kind := w.cfg.Models.Stored()[which].Kind
 	same := func() *world { return w }

@@ -3,12 +3,12 @@ package sharded
 import "sync"
 
 // inbox holds answers that belong to micro-batches until world.Poll takes them, and the first
-// failure. Any goroutine may call add and fail, but only the trainer's calls take. The inbox is not
-// bounded, so that a rank never waits for the trainer. It holds at most two answers for each micro-batch
-// in flight.
+// failure. Any goroutine may call add, fail and err, but only the trainer's goroutine calls take. The inbox
+// is not bounded, so that a rank never waits for the trainer. It holds at most two answers for each
+// micro-batch in flight.
 type inbox struct {
 	notify func()        // called after each add and after the first failure
-	ready  chan struct{} // gets a value, if it has none, whenever notify is called
+	ready  chan struct{} // holds a value after each add and after the first failure
 	failed chan struct{} // closed after failure is set
 
 	mu      sync.Mutex
@@ -46,7 +46,7 @@ func (b *inbox) take() []answer {
 	return answers
 }
 
-// fail records the first failure and ends all waiting for the inbox.
+// fail records err if it is the first failure, and ends all waits for the inbox.
 func (b *inbox) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

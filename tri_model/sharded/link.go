@@ -22,7 +22,7 @@ type link[S, R any] interface {
 type pipe[S, R any] struct {
 	out    chan<- S
 	in     <-chan R
-	failed <-chan struct{} // closed when a rank has failed, which may not receive; nil at a rank's end
+	failed <-chan struct{} // closed when a rank has failed and may no longer receive; nil at a rank's end
 }
 
 // depth is the number of commands that a pipe, and a worker's queue of commands, hold. It affects only
@@ -71,7 +71,7 @@ type wire[S, R message] struct {
 // maxMessage limits the bytes, and the values, that a peer may make this process allocate for a message.
 const maxMessage = 1 << 31
 
-// send fails all ranks if ctx ends within a message (parallel.Transport).
+// send fails all ranks if ctx ends within a message (see parallel.Transport).
 func (w wire[S, R]) send(ctx context.Context, m S) error {
 	field := valuesOf(&m) // m is a copy, so the caller's message keeps its values
 	floats := *field

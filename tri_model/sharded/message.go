@@ -23,7 +23,7 @@ const (
 	// Run Layout, which Version has sampled, forward. The last stage answers with log-probabilities.
 	forward
 	// To the last stage: run the oldest micro-batch without a derivative backward. Values are the
-	// derivative of its loss by its log-probabilities. The first stage answers when it has ended.
+	// derivative of its loss by its log-probabilities. The first stage answers when the micro-batch has ended.
 	derivative
 	// Compute log-probabilities of Layout under Version, 0 for the policy, at Temperature. The last stage
 	// answers with them.
@@ -40,8 +40,7 @@ const (
 	leave   // end; it is also the action of the rank's last answer
 )
 
-// command is a message from the trainer to a rank; the actions describe its fields. Layout and Values must
-// not be changed once it is sent: a rank of this process uses their memory.
+// command is a message from the trainer to a rank; the actions describe its fields.
 type command struct {
 	Action  action
 	Setup   *Setup
@@ -51,7 +50,7 @@ type command struct {
 	Version int64
 	Ended   ending // how the run ended, for leave
 	Update  backend.Update
-	Values  []float32 // a wire sends them after the encoded message
+	Values  []float32 // see wire
 
 	Temperature float32 // for score; 0 is the temperature of training
 }
@@ -72,7 +71,7 @@ type answer struct {
 	Outputs backend.Outputs        // for forward and score
 	Norm    float64                // for update
 	Memory  [npu.NumPurposes]int64 // bytes of device memory by purpose, for update
-	Fault   *fault                 // why the command, or for leave the rank, failed; nil if it did not
+	Fault   *fault                 // failure of the command or, for leave, of the rank; nil for none
 
 	rank int // the rank that answers; the trainer's side sets it
 }

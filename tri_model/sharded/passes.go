@@ -15,9 +15,9 @@ import (
 
 // flight is a micro-batch in flight: from Forward until the first stage has run it backward.
 //
-// A replica answers twice for each micro-batch: with log-probabilities, for which the trainer returns a
+// A replica answers twice for each micro-batch: with log-probabilities, to which the trainer replies with a
 // derivative, and at the end of the backward pass. Both kinds of answers come in the order in which the
-// replica got its micro-batches, so neither answers nor derivatives carry a number.
+// replica got its micro-batches, so neither answers nor derivatives carry an ID.
 type flight struct {
 	id       int64
 	targets  int
@@ -25,8 +25,8 @@ type flight struct {
 	gradient []float32 // derivative of its loss; nil before Backward
 }
 
-// Forward implements session.Ranks. A replica has at most one micro-batch more than stages in flight
-// (the depth of the session's plan), for which the channels of a worker have room.
+// Forward implements session.Ranks. A replica has at most one micro-batch more in flight than it has stages
+// (the depth of the session's plan), and the channels of a worker have room for that many.
 func (w *world) Forward(replica int, id int64, l *attention.Layout, sampler int64) error {
 	w.inFlight[replica] = append(w.inFlight[replica], flight{id: id, targets: len(l.Targets)})
 	return w.send(w.replica(replica), command{Action: forward, Layout: l, Version: sampler})
@@ -85,7 +85,7 @@ func (w *world) Poll() (out session.Answer, found bool, err error) {
 	return out, true, err
 }
 
-// Discard implements session.Ranks. It lets the micro-batches end with gradients of zero.
+// Discard implements session.Ranks. It waits for the micro-batches, with derivatives of zero.
 func (w *world) Discard() error {
 	for replica := range w.inFlight {
 		for len(w.inFlight[replica]) > 0 {
@@ -104,13 +104,13 @@ func (w *world) Discard() error {
 	if err := w.send(w.ranks, command{Action: discard}); err != nil {
 		return err
 	}
-	return w.barrier() // with ZeRO-2, a rank could otherwise add new sums to another one's before it clears them
+	return w.barrier() // with ZeRO-2, a rank could otherwise add new sums to another one's before that clears its own
 }
 
 // Deadline implements session.Ranks. There is none: the transport detects a rank that has died or hangs.
 func (w *world) Deadline() time.Time { return time.Time{} }
 
-// Diagnose implements session.Ranks. The transport has found the cause.
+// Diagnose implements session.Ranks. The transport has already found the cause.
 func (w *world) Diagnose(f *session.Fault) error { return f }
 
 // Step implements session.Ranks.
@@ -184,12 +184,12 @@ func (w *world) score(l *attention.Layout, version int64, temperature float32) (
 	return a.Outputs.Values[backend.Policy], err
 }
 
-// Score returns the log-probabilities of a layout's targets under the policy.
+// Score implements backend.Models.
 func (m *Models) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
 	return m.scoreUnder(ctx, l, 0)
 }
 
-// Recompute returns the log-probabilities of a layout's targets under a published version that is kept.
+// Recompute implements backend.Models.
 func (m *Models) Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error) {
 	return m.scoreUnder(ctx, l, version)
 }

@@ -10,7 +10,7 @@
 // One goroutine, the trainer's, calls the methods of Models. One goroutine for each rank reads the
 // rank's answers (world.read). A worker has one goroutine that makes all calls to its device and
 // sends all its answers. Its helper goroutines only receive. Other goroutines read published versions
-// and checkpoints, through snapshots, while the ranks train.
+// and copies for checkpoints, through snapshots, while the ranks train.
 //
 // A worker never waits long for the trainer: answers of micro-batches go to an unbounded inbox, and
 // the trainer takes all other answers before it sends anything else. So the trainer may wait for a
@@ -18,10 +18,10 @@
 //
 // # Order
 //
-// A rank gets commands in the order in which the trainer sends them. Only after all
-// earlier micro-batches have ended does it run a command that concerns none. The trainer waits for an
-// answer to such a command, or for a barrier after it, before it sends the next micro-batch, so no
-// micro-batch overtakes such a command.
+// A rank gets commands in the order in which the trainer sends them. It runs a command that concerns
+// no micro-batch only when all earlier micro-batches have ended. The trainer waits for an answer to such
+// a command, or for a barrier after it, before it sends the next micro-batch, so no micro-batch overtakes
+// the command.
 //
 // # Bits
 //
@@ -32,10 +32,10 @@
 //
 // # Failures
 //
-// The first failure of a rank ends all ranks of its world. If other ranks have lost a rank other than 0, as
-// when its process was killed, and Config.Rejoin is set, the session joins a new world, distributes the
-// recovery point and repeats the work since then (package backend/session). Bits do not change: kernels are
-// exact. Any other failure, such as that of a device, would most likely happen again: Models ends the
+// The first failure of a rank ends all ranks of its world. If other ranks have lost a rank other than 0, for
+// example because its process was killed, and Config.Rejoin is set, Models opens a new world, distributes the
+// recovery point and repeats the work since then (package backend/session). Bits do not change, because kernels
+// are exact. Any other failure, such as that of a device, would most likely happen again: Models ends the
 // trainer's waits and returns it from every later call.
 package sharded
 
@@ -74,25 +74,25 @@ type Config struct {
 	Zero int
 	// Sequence divides the rows of the residual stream among tensor ranks (model.Config.Shard).
 	Sequence bool
-	// Whole keeps the published versions of the complete weights in this process, for engines that
+	// Whole keeps the complete weights of each published version in this process, for engines that
 	// sample from them.
 	Whole bool
-	// Canary is a prompt with which servers are verified, if Whole is not set; see Models.Canary.
+	// Canary is a prompt for verifying servers (see Models.Canary). It is empty with Whole.
 	Canary []int32
 	// Track returns the trace row of a rank in this process. It may be nil.
 	Track func(rank int) trace.Track
 
-	// Rejoin opens rank 0's transport of a new world, once all its ranks have joined, after other ranks have
-	// lost a rank. It is called on the trainer's goroutine, when the last world's transport is closed. If it is
-	// nil, a failure ends the run.
+	// Rejoin waits until all ranks of a new world have joined and returns rank 0's transport. Models calls it on
+	// the trainer's goroutine after other ranks have lost a rank, when it has closed the last world's transport. If
+	// Rejoin is nil, every failure ends the run.
 	Rejoin func(ctx context.Context) (parallel.Transport, error)
 	// Recovery is the folder of recovery points, which Models owns. It is required with Rejoin.
 	Recovery string
-	Warn     func(format string, args ...any) // prints failures after which the run continues; for Rejoin
+	Warn     func(format string, args ...any) // reports failures after which the run continues; required with Rejoin
 }
 
-// Models drives the ranks of a mesh. Only one goroutine may use it; others may read published
-// versions and write checkpoints.
+// Models drives the ranks of a mesh and implements backend.Models. Only one goroutine may use it. Others may read
+// published versions and call the functions that Capture returns.
 type Models struct {
 	*session.Session[*world]
 
@@ -109,16 +109,16 @@ type Models struct {
 	whole    *model.Versions // published versions of the complete weights, with Config.Whole
 
 	published int64        // number of the last published version
-	sampled   int64        // number of the version that was published before the last update
-	held      session.Mark // end of the log before the last Publish
+	sampled   int64        // number of the last published version as of the last update
+	held      session.Mark // end of the log just before the last Publish added its entry
 	fresh     bool         // whether the policy equals the last published version
 	publishes bool         // whether Publish was called
 	kept      session.Mark // of the last recovery point that the session took
 
 	saves   int64                    // number of captures so far, which is the number of the last one
-	last    *capture                 // the last one; nil before the first
+	last    *capture                 // the last capture; nil before the first
 	writing conc.WaitGroup           // goroutines that write recovery points
-	written atomic.Pointer[recovery] // a written recovery point, until the session takes it
+	written atomic.Pointer[recovery] // the last written recovery point; nil once the session has it
 }
 
 // Errors of Follow if rank 0's run is not complete.
@@ -141,11 +141,11 @@ func (e ending) err() error {
 	return [...]error{endedFailed: ErrFailed, endedComplete: nil, endedStopped: ErrStopped}[e]
 }
 
-// New distributes a decoder's starting weights and allocates everything else that training needs. each
-// calls its argument with the weights, tensor by tensor. transports are those of the ranks in this
-// process: of all ranks, or only of rank 0, if Follow runs the others in their processes. New takes
-// ownership of them. Each rank in this process gets a fork of dev with the given number of threads, 0 for
-// all. The models live until Close, also after the end of ctx.
+// New distributes a decoder's starting weights and allocates everything else that training needs. each calls its
+// argument with the weights, tensor by tensor; Models calls it again for a new world. transports are those of the
+// ranks in this process: all ranks, or only rank 0 if Follow runs the others in their processes. New takes
+// ownership of them. Each rank in this process gets a fork of dev with the given number of threads, 0 for all.
+// The models live until Close, even if ctx ends before.
 func New(
 	ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config,
 	transports []parallel.Transport, threads int,
@@ -173,7 +173,7 @@ func New(
 	return m, nil
 }
 
-// start joins the ranks of a world and makes them hold a recovery point.
+// start implements session.Config.Start: it connects the ranks of a world and makes them load a recovery point.
 func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err error) {
 	transports := m.first
 	m.first = nil
@@ -199,7 +199,7 @@ func (m *Models) start(ctx context.Context, from session.Point) (_ *world, err e
 	return w, nil
 }
 
-// rejoin opens the transport of the world after last, unless the failure of last ends the run.
+// rejoin returns the transport of the world after last. It returns the failure of last if that ends the run.
 func (m *Models) rejoin(ctx context.Context, last *world) ([]parallel.Transport, error) {
 	if err := last.failure(); !errors.As(err, new(*session.Fault)) {
 		return nil, err
@@ -249,8 +249,8 @@ func (m *Models) setUp(w *world) error {
 // StartChecksum returns the checksum of the starting weights.
 func (m *Models) StartChecksum() string { return m.startSum }
 
-// End records that the run was stopped or, otherwise, is complete. Close sends that to the ranks of other
-// processes. Without a call of End, they report a failure.
+// End records how the run ends: stopped early, or complete. Close sends that to the ranks of other processes.
+// Without End, their Follow returns ErrFailed.
 func (m *Models) End(stopped bool) {
 	w := m.Current()
 	if w == nil {
@@ -262,7 +262,7 @@ func (m *Models) End(stopped bool) {
 	}
 }
 
-// Close ends all ranks and frees everything. No goroutine may be reading published weights or writing a
+// Close ends all ranks and frees everything. No other goroutine may be reading a published version or writing a
 // checkpoint.
 func (m *Models) Close() {
 	m.Session.Close()
@@ -270,7 +270,7 @@ func (m *Models) Close() {
 	m.whole.Free()
 }
 
-// Lanes returns the number of stages of all replicas.
+// Lanes returns the number of stages of all replicas together.
 func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
 
 // LeafRows returns attention.LeafRows: gradients are summed leaf by leaf.
@@ -298,8 +298,8 @@ func (m *Models) Allocated() [npu.NumPurposes]int64 {
 	return sum
 }
 
-// SwapOut implements backend.Swapper for all ranks. If a rank cannot swap, SwapOut returns its error,
-// but no rank fails: the values can still be read.
+// SwapOut implements backend.Swapper for all ranks. If a rank cannot swap, SwapOut returns its error, but no rank
+// ends, because all values can still be read.
 func (m *Models) SwapOut(ctx context.Context) error { return m.swap(ctx, swapOut) }
 
 // SwapIn implements backend.Swapper.

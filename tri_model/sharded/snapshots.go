@@ -13,7 +13,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// published is query.which of a published version.
+// published is the value of query.which for a published version.
 const published = -1
 
 // query names a parameter of a rank's snapshots.
@@ -28,7 +28,7 @@ type snapshotReader interface {
 	// read calls use with the row-major values of a parameter. use must not keep them, because they are
 	// overwritten after it returns.
 	read(ctx context.Context, q query, use func(values []float32)) error
-	// release frees the copies for the checkpoint of this number, unless those for a later checkpoint
+	// release frees the copies for the checkpoint with this number, unless those for a later checkpoint
 	// have replaced them.
 	release(ctx context.Context, number int64) error
 }
@@ -37,7 +37,7 @@ type snapshotReader interface {
 // and copies of weights and moments for a checkpoint. Any goroutine of the rank's process may call read
 // and release. Only the rank's own goroutine calls the other methods.
 //
-// mu keeps read apart from the commands that replace the values that it reads, hold and save. It is held
+// mu excludes read from the commands that replace the values that it reads, hold and save. read holds mu
 // while use runs, so use must not wait for the rank.
 //
 // The rank's goroutine uses its device without mu, so read uses a queue of its own. That is safe because
@@ -63,7 +63,7 @@ func (s *snapshots) open(models *trimodel.Set) {
 	s.models = models
 }
 
-// hold copies the policy as a version. It overwrites the version before the last one.
+// hold copies the policy as a version (see trimodel.Set.Hold) and waits for the copy.
 func (s *snapshots) hold(version int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,20 +73,20 @@ func (s *snapshots) hold(version int64) error {
 	return s.dev.Sync()
 }
 
-// holdSampled makes room for the version that sampled the last of steps.
+// holdSampled calls HoldSampled of the models.
 func (s *snapshots) holdSampled(steps int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.models.HoldSampled(steps)
 }
 
-// ownedTensors are those of tensors for which owns returns true.
+// ownedTensors are the parameters of tensors for which owns returns true.
 type ownedTensors struct {
 	tensors *model.Weights
 	owns    func(p *tensor.Param) bool
 }
 
-// save copies all to host memory for the checkpoint of this number. The copies replace earlier ones.
+// save copies all to host memory for the checkpoint with this number. The copies replace earlier ones.
 func (s *snapshots) save(number int64, all []ownedTensors) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

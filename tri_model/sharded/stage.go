@@ -13,7 +13,7 @@ import (
 )
 
 // forward runs the models' passes of the next micro-batch. The last stage answers with the
-// log-probabilities, another one posts its output to the stage after it.
+// log-probabilities. Other stages post their output to the stage after.
 func (w *worker) forward(ctx context.Context) error {
 	span := w.track.Begin(trace.NoStep, "forward")
 	q := &w.queue

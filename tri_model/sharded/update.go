@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// execute runs a command that concerns no micro-batch. An error ends the rank; errors after which it
-// continues are in the answer.
+// execute runs a command that concerns no micro-batch. Its error ends the rank. The answer holds errors after which
+// the rank continues.
 func (w *worker) execute(ctx context.Context, c *command) error {
 	switch c.Action {
 	case score:

@@ -13,10 +13,9 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Publish copies the policy as the version with this number and makes it the old policy of the step that
-// instances sample with it. With Config.Whole the result is a model.Snapshot in this process. Otherwise
-// the version remains on the ranks, and the result's methods read it from them tensor by tensor; while lost
-// ranks are being replaced, they fail. Both are valid until the second Publish after it.
+// Publish implements backend.Models. With Config.Whole the result is a *model.Snapshot in this process.
+// Otherwise the version remains on the ranks, and WriteSafetensors of the result reads it from them tensor by
+// tensor. It fails while lost ranks are being replaced.
 func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 		m.fresh = false
 		m.sampled = m.published
 	}
-	if err == nil && !m.publishes { // otherwise Publish keeps points, with the versions that a step needs
+	if err == nil && !m.publishes { // otherwise Publish keeps points, because later updates of a step need its version
 		err = m.keepPoint(ctx)
 	}
 	return norm, err

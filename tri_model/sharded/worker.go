@@ -25,8 +25,8 @@ import (
 // receive: commands, messages of neighbouring stages, requests to snapshots and, with ZeRO-2, sums of
 // gradients.
 //
-// inputs, grads and expect have room for all micro-batches that a replica may have in flight, one more
-// than stages (see world.Forward). So neither a helper that sends to them nor await ever blocks.
+// inputs, grads and expect have room for all micro-batches that a replica may have in flight (see
+// world.Forward). So neither a helper that sends to them nor await ever blocks.
 type worker struct {
 	rank      int
 	setup     *Setup
@@ -40,7 +40,7 @@ type worker struct {
 
 	tensor, stages *parallel.Group // groups along these axes; nil for one rank
 	share          *reduce.Ranks
-	receivers      []func() error // functions that share needs run (reduce.Ranks.Open)
+	receivers      []func() error // functions that helpers run for share (see reduce.Ranks.Open)
 	carry          *carry.Carry   // sums over tensor ranks; nil for one tensor rank
 
 	// decides is false if the rank follows the first tensor rank of its stage. In the last stage the
@@ -68,7 +68,7 @@ type queue struct {
 	inputs      [][]float32    // inputs of the first of batches; none in the first stage
 	derivatives [][]float32    // derivatives for the backward passes of the first of worker.inFlight
 	other       []command      // commands that concern no micro-batch
-	announced   int            // number of first micro-batches that schedule.Input has counted
+	announced   int            // number of the first of batches that schedule.Input has counted
 }
 
 // sampledBatch is a micro-batch before its forward pass.
@@ -83,8 +83,8 @@ type microBatch struct {
 	width int // number of values of its input's gradient on this rank (see boundary)
 }
 
-// maxPosts limits the messages under way to neighbouring stages, and with them the memory that they
-// own. A larger limit than the micro-batches in flight never delays a stage.
+// maxPosts limits the messages under way to neighbouring stages, and so the memory that they own. A limit
+// above the number of micro-batches in flight never delays a stage.
 const maxPosts = 2 * depth
 
 // runWorker runs a rank until the trainer ends it, ctx ends or the rank fails, which fails all ranks. It
@@ -319,8 +319,8 @@ func (w *worker) work(ctx context.Context) error {
 	}
 }
 
-// next waits for the next operation. It returns Wait, for which the schedule has nothing to do, if the
-// first of the other commands is to run.
+// next waits for the next operation. It returns Wait if the first of queue.other is to run, because the schedule
+// then has no operation.
 //
 // The tensor ranks of a stage compute together, so all must run the same operation next, but commands
 // and messages may reach them in different orders. So the first tensor rank decides and sends its

@@ -18,7 +18,7 @@ import (
 )
 
 // world is the trainer's view of ranks that have joined together: it sends them commands and takes their
-// answers. Only the trainer's goroutine calls its methods, except those of gathered, which reads weights.
+// answers. Only the trainer's goroutine calls its methods, except read, runRank, failure, write and release.
 type world struct {
 	cfg        *Config
 	shape      *model.Config // shape of the complete decoder
@@ -45,8 +45,8 @@ func newWorld(
 	}
 }
 
-// failure returns the first failure of a rank, or nil. It is a session.Fault if a new world may work: others
-// have lost the rank, and it is not rank 0, which is in this process.
+// failure returns the first failure of a rank, or nil. It is a session.Fault if a new world can replace the rank:
+// others have lost the rank, and it is not rank 0, which is in this process.
 func (w *world) failure() error {
 	err := w.inbox.err()
 	var failed *parallel.RankError
@@ -56,11 +56,9 @@ func (w *world) failure() error {
 	return err
 }
 
-// Close implements session.Ranks.
-//
-// The order matters. Snapshots read a rank's models, so they end before the rank leaves. After a failure
-// Close aborts the transports before it cancels the context of this process's ranks, so that ranks of
-// other processes get the cause.
+// Close implements session.Ranks. Snapshots read a rank's models, so they end before the rank leaves. After a
+// failure, Close aborts the transports before it cancels the context of this process's ranks, so that ranks
+// of other processes get the cause.
 func (w *world) Close() {
 	_ = w.Discard() // the ranks answer nothing after a failure
 	for _, r := range w.ranks {
@@ -91,7 +89,7 @@ type rank struct {
 	shape     *model.Config // shape of its part of the decoder
 	link      link[command, answer]
 	snapshots snapshotReader
-	direct    chan answer            // answers that concern no micro-batch, for Models.answer
+	direct    chan answer            // answers that concern no micro-batch, for world.answer
 	memory    [npu.NumPurposes]int64 // bytes of its device memory by purpose, after the last update
 }
 
@@ -184,8 +182,8 @@ func (w *world) read(ctx context.Context, i int, r *rank) {
 	}
 }
 
-// send sends a command to ranks. It fails only if a rank has failed. It takes no context of the caller, after
-// whose end only some ranks would have the command.
+// send sends a command to ranks. It fails only if a rank has failed. It takes no context: if that ended, only some
+// ranks would have the command.
 func (w *world) send(to []*rank, c command) error {
 	for _, r := range to {
 		if err := w.failure(); err != nil {
@@ -199,8 +197,8 @@ func (w *world) send(to []*rank, c command) error {
 	return nil
 }
 
-// answer waits for a rank's answer to a command with the action to. It takes no context, because every
-// rank answers or fails, and an answer that was not received would be taken for that of the next command.
+// answer waits for a rank's answer to a command with the action to. It takes no context, because every rank
+// answers or fails, and the next command would receive an answer that this call had left.
 func (w *world) answer(r *rank, to action) (answer, error) {
 	select {
 	case a := <-r.direct:
