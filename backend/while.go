@@ -13,7 +13,7 @@ func While(ctx context.Context, m Models, work func(ctx context.Context) error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
-	var err, failed error // of work and Poll
+	var err error
 	var working conc.WaitGroup
 	working.Go(func() {
 		defer close(ended)
@@ -23,15 +23,18 @@ func While(ctx context.Context, m Models, work func(ctx context.Context) error) 
 	for {
 		select {
 		case <-ended:
-			if err != nil && failed != nil {
-				return failed
-			}
 			return err
 		case <-m.Ready():
-			if failed = m.Poll(ctx); failed != nil {
-				cancel()
-				working.Wait()
+			failed := m.Poll(ctx)
+			if failed == nil {
+				continue
 			}
+			cancel()
+			working.Wait()
+			if err == nil {
+				return nil
+			}
+			return failed
 		}
 	}
 }

@@ -299,10 +299,11 @@ func (s *Session[R]) restarting() string {
 }
 
 // setAlarm makes Ready's channel receive a value when the next answer becomes overdue, so that the
-// session's goroutine calls Poll, which detects that.
+// session's goroutine calls Poll, which detects that. Without ranks it does so at once, and Poll starts others.
 func (s *Session[R]) setAlarm() {
 	var none R
 	if s.ranks == none {
+		s.Notify()
 		return
 	}
 	if deadline := s.ranks.Deadline(); !deadline.IsZero() {

@@ -103,7 +103,10 @@ type fixture struct {
 	warnings []string
 }
 
-func (f *fixture) start(_ context.Context, from Point) (*ranks, error) {
+func (f *fixture) start(ctx context.Context, from Point) (*ranks, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	r := &ranks{machine: machine{slices.Clone(f.points[from.Folder]), make([]string, 2)}, f: f}
 	if f.starts < len(f.faults) {
 		r.left = f.faults[f.starts]
@@ -212,6 +215,22 @@ func TestTooManyRestarts(t *testing.T) {
 	require.Regexp(t, `^rank 1: is gone; restarting, from update 0 \(1 of 3\)$`, f.warnings[0])
 	require.Equal(t, err, s.Flush(t.Context()))
 	<-s.Ended()
+}
+
+// After a call that could start no ranks, Ready says that Poll can.
+func TestReadyWithoutRanks(t *testing.T) {
+	t.Parallel()
+	f := &fixture{random: rand.New(rand.NewPCG(3, 1))}
+	s := f.open(t)
+	s.Drop()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorIs(t, s.Poll(ended), context.Canceled)
+	require.Len(t, s.Ready(), 1)
+	<-s.Ready()
+	require.NoError(t, s.Poll(t.Context()))
+	require.NotNil(t, s.Current())
+	require.Empty(t, s.Ready())
 }
 
 // Skipped updates are no part of the log, nor is discarded work. Ranks that are never replaced have none.
