@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/easyrl/easyrl/internal/peer"
@@ -226,6 +227,13 @@ func (w *World) isReady() bool {
 	}
 }
 
+// closedByPeer reports whether err means that the peer has closed a connection. Which error says so depends on what
+// this process was sending, and on what the peer had not read.
+func closedByPeer(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET},
+		func(end error) bool { return errors.Is(err, end) })
+}
+
 // lost handles the end of a control connection without a bye: the peer may join again if not all ranks
 // have joined yet, and has failed otherwise.
 func (l *link) lost(err error) {
@@ -237,7 +245,7 @@ func (l *link) lost(err error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("no sign of life for %v", w.cfg.Silence)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case closedByPeer(err):
 		err = errors.New("connection is closed, the process has ended")
 	case errors.As(err, new(forged)):
 		err = fmt.Errorf("control connection: %w", err)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -159,7 +158,7 @@ func (c *call) result(err error) error {
 		c.w.fail(c.w.cfg.Rank, ended, false)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.w.fail(rank, fmt.Errorf("no message for %v in %s", c.envelope.Limit, c.envelope.In()), true)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case closedByPeer(err):
 		c.w.fail(rank, fmt.Errorf("connection is closed in %s", c.envelope.In()), false)
 	case errors.As(err, new(forged)):
 		c.w.fail(rank, fmt.Errorf("%s: %w", c.envelope.In(), err), false)
