@@ -68,10 +68,11 @@ type Models interface {
 	// kept, bit for bit as an exact instance records them.
 	Recompute(ctx context.Context, l *attention.Layout, version int64) ([]float32, error)
 
-	// Capture copies the models' part of a checkpoint and returns a function that writes the
-	// copy to an existing folder. Training may continue before and while write runs on another
-	// goroutine. write must return before the next Capture. A caller that waits for it uses While.
-	Capture(ctx context.Context) (write func(dir string) error, err error)
+	// Capture copies the models' part of a checkpoint, which holds the given number of completed steps, and
+	// returns a function that writes the copy to an existing folder. Training may continue before and while
+	// write runs on another goroutine. write must return before the next Capture. A caller that waits for it
+	// uses While.
+	Capture(ctx context.Context, steps int) (write func(dir string) error, err error)
 	// Restore loads what Capture's function wrote after the given numbers of steps and updates.
 	// Call it before any training: the models must hold the run's starting weights.
 	Restore(ctx context.Context, dir string, steps, updates int) error

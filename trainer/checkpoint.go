@@ -49,7 +49,7 @@ func (c *checkpoints) capture(ctx context.Context, state State) (write func() wr
 	if err := c.wait(); err != nil {
 		return nil, err
 	}
-	models, err := c.models.Capture(ctx)
+	models, err := c.models.Capture(ctx, state.Step)
 	if err != nil {
 		return nil, err
 	}

@@ -203,11 +203,11 @@ type rankless struct {
 	err error
 }
 
-func (m *rankless) Capture(ctx context.Context) (func(dir string) error, error) {
+func (m *rankless) Capture(ctx context.Context, steps int) (func(dir string) error, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
-	return m.Models.Capture(ctx)
+	return m.Models.Capture(ctx, steps)
 }
 
 // If a rank has failed, the error names the checkpoint that remains.

@@ -58,7 +58,8 @@ func HasSampled(dir string) bool {
 }
 
 // Capture implements backend.Models. The copies are in host memory.
-func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
+func (m *Models) Capture(_ context.Context, steps int) (write func(dir string) error, err error) {
+	m.Sampled(int64(steps))
 	copies := map[Tensors][]checkpoint.Source{}
 	for _, s := range m.cfg.Stored() {
 		if copies[s.Tensors], err = hostCopy(m.Tensors(s.Tensors)); err != nil {

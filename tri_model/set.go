@@ -37,7 +37,7 @@ type Set struct {
 	versions *model.Versions // published versions of the policy: the sampler's weights and the old policy's
 	current  *model.Snapshot // version of the last Hold; nil before the first
 	previous *model.Snapshot // version of the Hold before the last, or current after only one Hold
-	sampled  *model.Snapshot // current as of the last Update; nil before the first
+	sampled  *model.Snapshot // see Sampled; nil if that version is not held
 	fresh    bool            // whether the policy equals the version of the last Hold
 }
 
@@ -97,6 +97,10 @@ func (s *Set) Version(version int64) *model.Weights {
 	}
 	return nil
 }
+
+// Sampled records the version before the last completed step, which sampled it: the next step's old policy with
+// loss.PreviousStep. Tensors returns it as the old policy.
+func (s *Set) Sampled(version int64) { s.sampled = s.versions.Find(version) }
 
 // HoldSampled allocates the version that sampled the last step of a checkpoint. steps is the number of that
 // step and of the version. The caller then fills it: it is the Tensors of the old policy. Call HoldSampled before
@@ -206,7 +210,6 @@ func (s *Set) Discard() { s.Policy.discard() }
 // if it is not nil, Update only clears the sums and returns norm and failed.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
 	defer s.Discard()
-	s.sampled = s.current
 	if failed != nil {
 		return norm, failed
 	}

@@ -16,7 +16,7 @@ import (
 func captured(t *testing.T, m *Models) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	write, err := m.Capture(t.Context())
+	write, err := m.Capture(t.Context(), 1)
 	require.NoError(t, err)
 	require.NoError(t, write(dir))
 	files := map[string]string{}

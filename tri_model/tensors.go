@@ -24,8 +24,8 @@ type Tensors struct {
 	Kind Kind
 }
 
-// Tensors returns the tensors of a name. Those of the old policy are the weights that sampled the rollouts of
-// the last Update, also after one later Hold; before the first Update they are the policy's.
+// Tensors returns the tensors of a name. Those of the old policy are the version that Sampled or HoldSampled
+// recorded, or the policy's if that is not held, as before the first step.
 func (s *Set) Tensors(name Tensors) *model.Weights {
 	switch name.Role {
 	case backend.Reference:

@@ -158,10 +158,10 @@ func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
 
 // A resumed run has the same old policy as before, even if it was saved after the next
 // step's weights were published: for an evaluation, or because that step was given up. A
-// step whose gradient is not finite counts too.
+// step whose gradient is not finite counts too, and one that trains nothing.
 func TestSampledSurvivesResume(t *testing.T) {
 	for _, published := range []bool{false, true} {
-		for _, skipped := range []bool{false, true} {
+		for _, last := range []string{"an update", "a skipped update", "nothing"} {
 			m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 			version := int64(1)
 			publish := func(m *Models) {
@@ -170,9 +170,11 @@ func TestSampledSurvivesResume(t *testing.T) {
 			}
 			publish(m)
 			step(t, m)
-			if skipped {
+			if last != "an update" {
 				version++
 				publish(m)
+			}
+			if last == "a skipped update" {
 				skippedStep(t, m)
 			}
 			version++
@@ -180,7 +182,7 @@ func TestSampledSurvivesResume(t *testing.T) {
 				publish(m)
 			}
 			resumed := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
-			write, err := m.Capture(t.Context())
+			write, err := m.Capture(t.Context(), int(version-1))
 			require.NoError(t, err)
 			dir := t.TempDir()
 			require.NoError(t, write(dir))
@@ -193,7 +195,7 @@ func TestSampledSurvivesResume(t *testing.T) {
 			require.NoError(t, err)
 			got, err := resumed.Forward(layout(), latest(resumed))
 			require.NoError(t, err)
-			require.Equal(t, want, got, "published %v, skipped %v", published, skipped)
+			require.Equal(t, want, got, "published %v, last step made %s", published, last)
 		}
 	}
 }

@@ -73,8 +73,7 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, sampler int64, d
 }
 
 // Publish makes the ranks write the policy, or its adapter, to a file. If package model knows the decoder,
-// it loads the file, and the result is a model.Snapshot; otherwise it is the file. The result is valid
-// until the second Publish after it.
+// it loads the file, and the result is a model.Snapshot; otherwise it is the file.
 func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
 	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.versions.Slot()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -124,6 +123,11 @@ func (m *Models) open(dir, path string, version int64) (inference.Weights, error
 // Recompute always fails: ranks cannot reproduce an exact instance's results bit for bit.
 func (m *Models) Recompute(context.Context, *attention.Layout, int64) ([]float32, error) {
 	return nil, errors.New("recompute: PyTorch ranks do not compute an instance's bits")
+}
+
+// Capture implements backend.Models.
+func (m *Models) Capture(ctx context.Context, _ int) (write func(dir string) error, err error) {
+	return m.Session.Capture(ctx)
 }
 
 // Restore makes the ranks load a checkpoint, unless they started from it.

@@ -38,7 +38,7 @@ func (c *capture) copy(w *world) error {
 	if c.done {
 		return nil
 	}
-	err := w.send(w.ranks, command{Action: save, Version: c.number})
+	err := w.send(w.ranks, command{Action: save, Version: c.number, Steps: c.point.Steps})
 	if err == nil {
 		err = w.barrier()
 	}
@@ -98,14 +98,14 @@ func (w *world) release(number int64) {
 
 // capture makes each rank copy its part of a checkpoint to host memory: of the values that a checkpoint stores,
 // those that it owns (see owns). The copies replace those of an earlier capture.
-func (m *Models) capture(ctx context.Context) (*capture, error) {
+func (m *Models) capture(ctx context.Context, steps int) (*capture, error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
 	m.saves++
 	c := &capture{
 		number: m.saves, mark: m.Now(), over: m.Ended(), copied: make(chan struct{}),
-		point: session.Point{Steps: int(m.sampled), Updates: m.Updates(), Own: true},
+		point: session.Point{Steps: steps, Updates: m.Updates(), Own: true},
 	}
 	if m.fresh { // new ranks must repeat Publish to hold the version
 		c.mark = m.held
@@ -117,8 +117,8 @@ func (m *Models) capture(ctx context.Context) (*capture, error) {
 // Capture implements backend.Models. Each rank copies its part to host memory, and write reads the copies tensor by
 // tensor and frees them. If a rank is lost meanwhile, write waits until the trainer's goroutine has replaced it, in
 // Poll or another call. With Config.Rejoin, the checkpoint also becomes the recovery point.
-func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
-	c, err := m.capture(ctx)
+func (m *Models) Capture(ctx context.Context, steps int) (write func(dir string) error, err error) {
+	c, err := m.capture(ctx, steps)
 	if err != nil || m.cfg.Rejoin == nil {
 		return c.write, err
 	}
@@ -151,9 +151,9 @@ func (m *Models) save(c *capture, folder string) error {
 }
 
 // keepPoint makes the last written recovery point that of the session. If another one is due, it starts to write
-// it. That write may fail if a later Capture replaces the copies; Capture's function then writes a recovery point
+// it, of a state with the given number of completed steps. That write may fail if a later Capture replaces the copies; Capture's function then writes a recovery point
 // instead.
-func (m *Models) keepPoint(ctx context.Context) error {
+func (m *Models) keepPoint(ctx context.Context, steps int) error {
 	if at := m.written.Swap(nil); at != nil && at.mark < m.kept { // the session has a later one
 		_ = os.RemoveAll(at.point.Folder) // Close removes what is left
 	} else if at != nil {
@@ -166,7 +166,7 @@ func (m *Models) keepPoint(ctx context.Context) error {
 	if m.cfg.Rejoin == nil || m.Kept() < session.RecoveryEvery || writing {
 		return nil
 	}
-	c, err := m.capture(ctx)
+	c, err := m.capture(ctx, steps)
 	if err != nil {
 		return err
 	}
@@ -195,8 +195,6 @@ func (m *Models) Restore(ctx context.Context, dir string, steps, updates int) er
 	if err := m.Attempt(ctx, func(w *world) error { return w.restore(p) }); err != nil {
 		return err
 	}
-	m.published = int64(steps)
-	m.sampled = m.published
 	return m.Reset(p)
 }
 

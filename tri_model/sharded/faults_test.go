@@ -185,7 +185,7 @@ func TestRankFails(t *testing.T) {
 				require.ErrorContains(t, err, "device lost")
 			}
 			m.Discard()
-			_, err = m.Capture(t.Context())
+			_, err = m.Capture(t.Context(), 1)
 			require.ErrorContains(t, err, "rank 2")
 			m.Close()
 		}

@@ -78,7 +78,7 @@ func publishingNeedsATensor(t *testing.T, opened func(*model.Config, Config) *Mo
 		1e-6*float64(publishing), 1e-6*float64(tensor))
 	require.Less(t, publishing, tensor+2*parts+tensor/2)
 
-	write, err := m.Capture(t.Context())
+	write, err := m.Capture(t.Context(), 1)
 	require.NoError(t, err)
 	writing := peak(func() { require.NoError(t, write(t.TempDir())) })
 	t.Logf("writing a checkpoint: %.2f MB more than its copies", 1e-6*float64(writing))

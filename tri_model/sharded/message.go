@@ -30,7 +30,7 @@ const (
 	score
 	hold    // copy the policy as Version
 	fill    // set parameter Param of Tensors to Values
-	save    // copy the values that the rank owns to host memory, for the checkpoint with number Version
+	save    // copy the values that the rank owns to host memory, as copy number Version of the state after Steps
 	sampled // make room for the weights that sampled step Version (trimodel.Set.HoldSampled)
 	update  // reduce the gradients, update the policy and answer with the norm
 	barrier // answer, after all earlier commands
@@ -48,6 +48,7 @@ type command struct {
 	Tensors trimodel.Tensors
 	Param   int // index among the rank's parameters or, for moments, pieces
 	Version int64
+	Steps   int    // number of completed steps
 	Ended   ending // how the run ended, for leave
 	Update  backend.Update
 	Values  []float32 // see wire

@@ -2,8 +2,10 @@ package sharded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -118,7 +121,8 @@ func hashWhile(t *testing.T, m *Models, write func(string) error, during func())
 	}
 }
 
-// live trains and returns hashes of each published version and of two checkpoints. It calls each derive once.
+// live trains and returns hashes of each published version and of two checkpoints. It calls each derive once. Step 4
+// trains nothing, and step 7 skips its updates.
 func live(t *testing.T, m *Models, c *model.Config, steps int) (hashes []string) {
 	t.Helper()
 	derived := 0
@@ -126,7 +130,10 @@ func live(t *testing.T, m *Models, c *model.Config, steps int) (hashes []string)
 		w, err := m.Publish(t.Context(), int64(n))
 		require.NoError(t, err)
 		hashes = append(hashes, readVersion(t, m, w))
-		for k := range 2 { // minibatches
+		for range 2 { // minibatches
+			if n == 4 {
+				break
+			}
 			for _, l := range layouts(c, uint64(n), 5) {
 				require.NoError(t, m.Pass(t.Context(), l, int64(n), func(out backend.Outputs) (backend.Values, error) {
 					derived++
@@ -134,22 +141,25 @@ func live(t *testing.T, m *Models, c *model.Config, steps int) (hashes []string)
 					for i, p := range out.Values[backend.Policy] {
 						gradient[i] = p + 0.5*out.Values[backend.OldPolicy][i] + out.Values[backend.Reference][i]/4
 					}
+					if n == 7 {
+						gradient[0] = float32(math.Inf(1))
+					}
 					return backend.Values{backend.Policy: gradient}, nil
 				}))
 			}
-			_, err = m.Step(t.Context(), backend.Update{Number: 2*n - 1 + k, Scale: 1.0 / 64, LR: 1e-3, Clip: 0.5})
-			require.NoError(t, err)
+			_, err = m.Step(t.Context(), backend.Update{Number: m.Updates() + 1, Scale: 1.0 / 64, LR: 1e-3, Clip: 0.5})
+			require.Equal(t, n == 7, errors.Is(err, optim.ErrNonFinite), err)
 		}
 	}
 	for n := 1; n < steps; n++ {
 		step(n)
 	}
-	write, err := m.Capture(t.Context())
+	write, err := m.Capture(t.Context(), steps-1)
 	require.NoError(t, err)
 	middle := hashWhile(t, m, write, func() { step(steps) })
-	write, err = m.Capture(t.Context())
+	write, err = m.Capture(t.Context(), steps)
 	require.NoError(t, err)
-	require.Equal(t, 10*steps, derived)
+	require.Equal(t, 10*(steps-1), derived)
 	return append(hashes, middle, hashWhile(t, m, write, func() {}))
 }
 

@@ -108,8 +108,6 @@ type Models struct {
 	canary   *canary.Recorded
 	whole    *model.Versions // published versions of the complete weights, with Config.Whole
 
-	published int64        // number of the last published version
-	sampled   int64        // number of the last published version as of the last update
 	held      session.Mark // end of the log just before the last Publish added its entry
 	fresh     bool         // whether the policy equals the last published version
 	publishes bool         // whether Publish was called

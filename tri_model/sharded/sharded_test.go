@@ -159,7 +159,7 @@ func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int,
 			require.NoError(t, m.CheckFinite())
 		}
 	}
-	write, err := m.Capture(ctx)
+	write, err := m.Capture(ctx, to)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, write(dir))

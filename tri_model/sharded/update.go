@@ -25,6 +25,7 @@ func (w *worker) execute(ctx context.Context, c *command) error {
 	case fill:
 		return w.models.Tensors(c.Tensors).Write(c.Param, c.Values, nil)
 	case save:
+		w.models.Sampled(int64(c.Steps))
 		return w.save(c.Version)
 	case barrier:
 		return w.link.send(ctx, answer{Action: barrier})

@@ -20,7 +20,7 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.keepPoint(ctx); err != nil {
+	if err := m.keepPoint(ctx, int(number)-1); err != nil {
 		return nil, err
 	}
 	m.held = m.Now()
@@ -29,7 +29,6 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	if err != nil {
 		return nil, err
 	}
-	m.published = number
 	m.fresh = true
 	var out inference.Weights
 	err = m.Attempt(ctx, func(w *world) (err error) {
@@ -51,10 +50,9 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 	norm, err = m.Session.Step(ctx, u)
 	if err == nil {
 		m.fresh = false
-		m.sampled = m.published
 	}
 	if err == nil && !m.publishes { // otherwise Publish keeps points, because later updates of a step need its version
-		err = m.keepPoint(ctx)
+		err = m.keepPoint(ctx, 0) // nothing was sampled
 	}
 	return norm, err
 }

@@ -127,18 +127,18 @@ func TestCheckpointIsWrittenBesideTraining(t *testing.T) {
 		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
 		take(t, m, c, 1, 1)
-		write, err := m.Capture(t.Context())
+		write, err := m.Capture(t.Context(), 1)
 		require.NoError(t, err)
 		want := t.TempDir()
 		require.NoError(t, write(want))
 		require.ErrorContains(t, write(t.TempDir()), "the copy for a checkpoint is gone")
 		for range 20 { // the copies of the last one are freed beside the next one's
-			write, err := m.Capture(t.Context())
+			write, err := m.Capture(t.Context(), 1)
 			require.NoError(t, err)
 			require.NoError(t, write(t.TempDir()))
 		}
 
-		write, err = m.Capture(t.Context())
+		write, err = m.Capture(t.Context(), 1)
 		require.NoError(t, err)
 		took := t.TempDir()
 		var writing conc.WaitGroup
