@@ -151,8 +151,8 @@ func (m *Models) save(c *capture, folder string) error {
 }
 
 // keepPoint makes the last written recovery point that of the session. If another one is due, it starts to write
-// it, of a state with the given number of completed steps. That write may fail if a later Capture replaces the copies; Capture's function then writes a recovery point
-// instead.
+// it, of a state with the given number of completed steps. That write may fail if a later Capture replaces the
+// copies; Capture's function then writes a recovery point instead.
 func (m *Models) keepPoint(ctx context.Context, steps int) error {
 	if at := m.written.Swap(nil); at != nil && at.mark < m.kept { // the session has a later one
 		_ = os.RemoveAll(at.point.Folder) // Close removes what is left
