@@ -18,7 +18,8 @@ import (
 const (
 	maxHandshakes = 256                    // incomplete handshakes at the same time
 	maxChannels   = 64                     // connections from one sender
-	retry         = 200 * time.Millisecond // between attempts to connect or accept
+	retry         = 200 * time.Millisecond // between attempts to listen, connect or accept
+	busy          = 5 * time.Second        // how long rank 0 tries to listen at an address that is in use
 )
 
 // Open joins a world and returns when all ranks have joined. The world lives until Close, also after the
@@ -65,9 +66,8 @@ func (w *World) host(ctx context.Context) error {
 	slices.SortStableFunc(ips, func(a, b netip.Addr) int { // IPv4 first
 		return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen())
 	})
-	var config net.ListenConfig
 	for _, ip := range ips {
-		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(ip.String(), port))
+		l, err := listen(ctx, net.JoinHostPort(ip.String(), port))
 		if err == nil {
 			w.accept(l)
 			return nil
@@ -77,7 +77,7 @@ func (w *World) host(ctx context.Context) error {
 		}
 	}
 	// The name may belong to a service that forwards to this machine.
-	l, err := config.Listen(ctx, "tcp", ":"+port)
+	l, err := listen(ctx, ":"+port)
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,23 @@ func (w *World) host(ctx context.Context) error {
 		"to listen at one of them alone, make it the master address", name, port)
 	w.accept(l)
 	return nil
+}
+
+// listen listens at an address. If it is in use, listen tries again until busy is over: when the world before has just
+// closed its listener, a process that is being started may hold a copy of it until it executes its program.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	for began := time.Now(); ; {
+		l, err := config.Listen(ctx, "tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > busy {
+			return l, err
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // join makes a rank other than 0 listen and connect to rank 0. It tries until ctx ends, rank 0 refuses, or

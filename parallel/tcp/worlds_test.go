@@ -99,6 +99,30 @@ func TestWorldsFollow(t *testing.T) {
 	}
 }
 
+// Rank 0 waits for an address that another socket is about to leave.
+func TestAddressIsFreedSoon(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	cfg := Config{Size: 2, Master: l.Addr().String(), Token: []byte(secret), Run: t.Name(), Join: time.Minute}
+	var joining sync.WaitGroup
+	var errs [2]error
+	for rank := range errs {
+		joining.Go(func() {
+			cfg := cfg
+			cfg.Rank = rank
+			var w *World
+			if w, errs[rank] = Open(context.Background(), cfg); errs[rank] == nil {
+				errs[rank] = w.Close()
+			}
+		})
+	}
+	<-time.After(retry + retry/2)
+	require.NoError(t, l.Close())
+	joining.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+}
+
 // A rank of a world that has ended cannot send to the one that follows it. A rank that joins while a world ends tries
 // again. One that waits for a rank 0 that is gone gives up.
 func TestWorldsAreApart(t *testing.T) {
@@ -140,7 +164,9 @@ func TestWorldsAreApart(t *testing.T) {
 		}
 		require.NoError(t, raw.Close())
 	}
+	second[0].mu.Lock()
 	second[0].endLife()
+	second[0].mu.Unlock()
 	_, err := second[0].register(hello{Rank: 1, Size: 2, Addr: "127.0.0.1:1", Ticket: old}, nil)
 	require.ErrorIs(t, err, net.ErrClosed, "no refusal")
 	for _, w := range second {
