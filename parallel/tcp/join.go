@@ -132,7 +132,11 @@ func (w *World) join(ctx context.Context) error {
 		select {
 		case <-time.After(retry): // rank 0 may start later
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), peer.Fault(err))
+			cause := context.Cause(ctx)
+			if errors.Is(err, context.Canceled) { // ctx ended the attempt
+				return cause
+			}
+			return fmt.Errorf("%w: %w", cause, peer.Fault(err))
 		}
 	}
 }

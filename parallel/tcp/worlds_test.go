@@ -123,6 +123,19 @@ func TestAddressIsFreedSoon(t *testing.T) {
 	require.NoError(t, errors.Join(errs[:]...))
 }
 
+// The error of a rank that is told to stop joining is the cause, and no cancelled connection.
+func TestJoinEndsWithCause(t *testing.T) {
+	t.Parallel()
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	for rank := range 2 {
+		_, err := Open(ctx, Config{Rank: rank, Size: 2, Master: porttest.Address(t), Token: []byte(secret), Run: "run"})
+		require.ErrorIs(t, err, stopped)
+		require.NotErrorIs(t, err, context.Canceled)
+	}
+}
+
 // A rank of a world that has ended cannot send to the one that follows it. A rank that joins while a world ends tries
 // again. One that waits for a rank 0 that is gone gives up.
 func TestWorldsAreApart(t *testing.T) {
