@@ -28,9 +28,6 @@ type note struct {
 	Tickets []string `json:",omitempty"` // by rank in a table
 }
 
-// reportedForgery is a forged error that another rank has reported.
-type reportedForgery struct{ error }
-
 type kind string
 
 const (
@@ -194,11 +191,7 @@ func (l *link) handle(n note) error {
 		l.waits = n.Waits
 		w.mu.Unlock()
 	case n.Kind == report && !fromRank0:
-		err := errors.New(n.Reason)
-		if n.Forged {
-			err = reportedForgery{err}
-		}
-		w.failFor(l.peer, n.Rank, err, n.Overdue)
+		w.failFor(l.peer, n.Rank, errors.New(n.Reason), n.Overdue, n.Forged)
 	case n.Kind == verdict && fromRank0:
 		w.mu.Lock()
 		w.setVerdict(n.Rank, errors.New(n.Reason), n.Lost)

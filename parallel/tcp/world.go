@@ -88,10 +88,13 @@ func (w *World) Abort(err error) {
 
 // fail reports that this rank has found that a rank has failed. It does not wait for the verdict. overdue means
 // that rank is only suspected, because its message is late: the culprit may be another rank that it waits for.
-func (w *World) fail(rank int, err error, overdue bool) { w.failFor(w.cfg.Rank, rank, err, overdue) }
+func (w *World) fail(rank int, err error, overdue bool) {
+	w.failFor(w.cfg.Rank, rank, err, overdue, errors.As(err, new(forged)))
+}
 
-// failFor is fail for a failure that the rank by has found. Only rank 0 calls it for others.
-func (w *World) failFor(by, rank int, err error, overdue bool) {
+// failFor is fail for a failure that the rank by has found. Only rank 0 calls it for others. forgery means that a
+// frame was not authentic: rank is then not lost, because that would happen again to a process that replaces it.
+func (w *World) failFor(by, rank int, err error, overdue, forgery bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil || w.reported || w.closing {
@@ -101,7 +104,6 @@ func (w *World) failFor(by, rank int, err error, overdue bool) {
 		if overdue {
 			rank = parallel.Culprit(rank, w.waitsOf)
 		}
-		forgery := errors.As(err, new(forged)) || errors.As(err, new(reportedForgery)) // it would happen again
 		w.setVerdict(rank, err, by != rank && !forgery)
 		return
 	}
@@ -111,7 +113,7 @@ func (w *World) failFor(by, rank int, err error, overdue bool) {
 		return
 	}
 	w.reported = true
-	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue, Forged: errors.As(err, new(forged))}
+	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue, Forged: forgery}
 	w.grace = time.AfterFunc(w.cfg.Silence, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

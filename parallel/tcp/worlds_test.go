@@ -123,7 +123,7 @@ func TestAddressIsFreedSoon(t *testing.T) {
 	require.NoError(t, errors.Join(errs[:]...))
 }
 
-// The error of a rank that is told to stop joining is the cause, and no cancelled connection.
+// Open fails with the cause that cancelled its context, also if a connection attempt was cancelled with it.
 func TestJoinEndsWithCause(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
