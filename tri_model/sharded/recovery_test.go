@@ -259,26 +259,40 @@ func (a asked) Size() int {
 	return a.Transport.Size()
 }
 
-// A version can be read at any moment while lost ranks are being replaced. Reading fails until they are.
-func TestVersionsAreReadWhileRanksJoin(t *testing.T) {
-	t.Parallel()
-	c := shapes()["llama"]
+// openReplicas returns models on two replicas, of which the second dies as deaths say and is replaced. rejoined, if it
+// is not nil, wraps rank 0's transport of each world but the first.
+func openReplicas(
+	t *testing.T, c *model.Config, rejoined func(parallel.Transport) parallel.Transport, deaths ...death,
+) (*Models, *worlds) {
+	t.Helper()
+	w := &worlds{t: t, size: 2, deaths: deaths, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)}}
+	t.Cleanup(w.end)
 	own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
 		Warn: func(string, ...any) {}}
-	w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)}}
-	defer w.end()
-	var read inference.Weights
-	var during error
 	own.Rejoin = func(ctx context.Context) (parallel.Transport, error) {
 		end, err := w.open(ctx)
-		ask := sync.OnceFunc(func() { during = read.(*version).WriteSafetensors(io.Discard) })
-		return asked{end, ask}, err
+		if rejoined != nil {
+			end = rejoined(end)
+		}
+		return end, err
 	}
 	end, err := w.open(t.Context())
 	require.NoError(t, err)
 	m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
 	require.NoError(t, err)
-	defer m.Close()
+	t.Cleanup(m.Close)
+	return m, w
+}
+
+// A version can be read at any moment while lost ranks are being replaced. Reading fails until they are.
+func TestVersionsAreReadWhileRanksJoin(t *testing.T) {
+	t.Parallel()
+	var read inference.Weights
+	var during error
+	m, w := openReplicas(t, shapes()["llama"], func(end parallel.Transport) parallel.Transport {
+		return asked{end, sync.OnceFunc(func() { during = read.(*version).WriteSafetensors(io.Discard) })}
+	})
+	var err error
 	read, err = m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	w.ranks[0].left.Store(1)
@@ -293,16 +307,7 @@ func TestVersionsAreReadWhileRanksJoin(t *testing.T) {
 func TestRecoveryPointsWithoutVersions(t *testing.T) {
 	t.Parallel()
 	c := shapes()["llama"]
-	own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
-		Warn: func(string, ...any) {}}
-	w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)}}
-	defer w.end()
-	own.Rejoin = w.open
-	end, err := w.open(t.Context())
-	require.NoError(t, err)
-	m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
-	require.NoError(t, err)
-	defer m.Close()
+	m, _ := openReplicas(t, c, nil)
 	for n := 1; n <= 2*session.RecoveryEvery+1; n++ {
 		for _, l := range layouts(c, uint64(n), 1) {
 			require.NoError(t, m.Pass(t.Context(), l, 0, func(out backend.Outputs) (backend.Values, error) {
@@ -314,7 +319,7 @@ func TestRecoveryPointsWithoutVersions(t *testing.T) {
 		m.writing.Wait() // as if the disk were fast
 	}
 	require.Equal(t, 2*session.RecoveryEvery, m.Point().Updates)
-	folders, err := os.ReadDir(own.Recovery)
+	folders, err := os.ReadDir(m.cfg.Recovery)
 	require.NoError(t, err)
 	require.Len(t, folders, 1)
 }
@@ -324,19 +329,9 @@ func TestLostRanksOfFirstWorld(t *testing.T) {
 	t.Parallel()
 	c := shapes()["llama"]
 	for call := 1; call < 40; call += 3 {
-		own := Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config(), Recovery: t.TempDir(),
-			Warn: func(string, ...any) {}}
-		w := &worlds{t: t, size: 2, devices: []npu.Device{openCPU(t, 1), openCPU(t, 1)},
-			deaths: []death{{1, call}, {1, call + 1}}}
-		own.Rejoin = w.open
-		end, err := w.open(t.Context())
+		m, w := openReplicas(t, c, nil, death{1, call}, death{1, call + 1})
+		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
-		m, err := New(t.Context(), w.devices[0], c, drawn(c), own, []parallel.Transport{end}, 1)
-		require.NoError(t, err, "call %d", call)
-		_, err = m.Publish(t.Context(), 1)
-		require.NoError(t, err)
-		m.Close()
-		w.end()
 		require.Equal(t, 3, w.opened, "call %d", call)
 	}
 }
