@@ -45,8 +45,8 @@ type vocabulary struct {
 	sequence bool    // ranks also divide the rows of a layout
 }
 
-// rowPart is a rank's part of a layout whose rows ranks divide. Cuts are between leaves: a
-// gradient is summed leaf by leaf, so a leaf that two ranks shared would have other bits.
+// rowPart is a rank's part of a layout whose rows ranks divide. Cuts are between leaves, so that a
+// unit is on one rank, both a unit of rows and one of targets, whose units begin elsewhere.
 type rowPart struct {
 	rows    []int      // first row of each rank, then the number of rows; nil if ranks do not divide them
 	targets []int      // first target of each rank, then the number of targets
@@ -88,9 +88,10 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 		lists = x.pad(l, vocab.size)
 	}
 	n, targets := len(x.hostTokens), len(x.rows)
-	// For each row: position, ids, next and first rows of Tokens, and two arrays of tokenOwners. For
-	// each target: pick, token, and pick of rowPart. Both layoutArrays and rowPart have ends of leaves.
-	values := 6*n + 3*targets + 3*len(x.hostSegments) + 2*len(x.ends) + 2*len(x.pickedEnds)
+	// For each row: position, the three arrays of Tokens, and two of tokenOwners. For each target: pick,
+	// token, and pick of rowPart. Both layoutArrays and rowPart have leaves.
+	leaves := func(ends, rows int) int { return 2 * (ends + npu.MaxUnits(ends, rows)) }
+	values := 6*n + 1 + 3*targets + 3*len(x.hostSegments) + leaves(len(x.ends), n) + leaves(len(x.pickedEnds), targets)
 	if err := b.Begin(values); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 	} else {
 		x.tokens = npu.Tokens{IDs: b.Ints(x.hostTokens)}
 	}
-	x.shape = arrayShape{n, targets, len(x.hostSegments), len(x.ends), len(x.pickedEnds), x.tokens.Firsts.Len()}
+	x.shape = arrayShape{n, targets, len(x.hostSegments), len(x.ends), len(x.pickedEnds), x.tokens.Lists()}
 	b.Upload()
 	return nil
 }

@@ -286,7 +286,7 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	}
 	if t.cfg.First() {
 		dx := t.pass.AllRows(t.dx)
-		if !x.tokens.Firsts.IsNil() {
+		if x.tokens.Lists() > 0 {
 			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Ints is a list of int32 values in a device's memory. Min and Max let the host check indices
@@ -34,12 +35,13 @@ type Segments struct {
 // once to the nearest integer, ties to even. A product whose magnitude is above Limit,
 // or that is NaN, is not added but marks the tensor (see Sums.Mark). Scale is a power of two. Limit
 // times the number of contributions to a sum is at most 2^62, so that sums cannot overflow. A leaf
-// contributes once; in RMSNormBackward, once per head.
+// contributes once to the sums of a linear layer. Each of its units contributes to those of an
+// embedding once, and to those of a norm once per head.
 type FixedPoint struct {
 	Scale, Limit float32
 }
 
-// Split returns the format for sums to which each leaf contributes up to n times: it divides
+// Split returns the format for sums to which each unit contributes up to n times: it divides
 // Limit by the smallest power of two that is at least n. Limit remains at least 1.
 func (f FixedPoint) Split(n int) FixedPoint {
 	parts := math.Ldexp(1, bits.Len(uint(max(n, 1)-1)))
@@ -47,20 +49,28 @@ func (f FixedPoint) Split(n int) FixedPoint {
 	return f
 }
 
-// Leaves cuts rows into leaves.
+// Leaves cuts rows into leaves and units.
 type Leaves struct {
 	FixedPoint
-	Ends Ints // row after each leaf, ascending; the last one is the number of rows
-	Rows int
+	Ends  Ints // row after each leaf, ascending; the last one is the number of rows
+	Units Ints // [MaxUnits(Ends.Len(), Rows)] row after each unit, ascending; units at the end may be empty
+	Rows  int
 }
 
+// MaxUnits returns the maximum number of units of leaves with the given number of rows in total.
+func MaxUnits(leaves, rows int) int { return leaves + rows/UnitRows }
+
 // Tokens are the token ids of a pass and, for the gradient of an embedding, the rows of each
-// id: rows of a leaf with one id form a list.
+// id: rows of a unit with one id form a list. List i is Rows[Starts[i]:Starts[i+1]]. Lists are in
+// the order of ids, those of one id in the order of their rows. Lists at the end may be empty.
 type Tokens struct {
-	IDs    Ints
-	Firsts Ints // first row of each list; -1 marks an unused entry
-	Next   Ints // the next row of each row's list, or -1
+	IDs    Ints // [T]
+	Rows   Ints // [T] rows of all lists, then zeros
+	Starts Ints // [lists+1] start of each list in Rows, then the end of the last list
 }
+
+// Lists returns the number of lists.
+func (t *Tokens) Lists() int { return max(0, t.Starts.Len()-1) }
 
 // Tables are the pages of sequences in a key-value cache.
 type Tables struct {
@@ -174,60 +184,70 @@ func (b *Batch) Segments(list []Segment) Segments {
 	return s
 }
 
-// Leaves adds the leaves of a number of rows. ends are the rows after each leaf. It panics
-// if they descend or do not end at the number of rows.
+// Leaves adds the leaves of a number of rows, len(ends) + MaxUnits(len(ends), rows) values. ends
+// are the rows after each leaf. It panics if they descend or do not end at the number of rows.
 func (b *Batch) Leaves(format FixedPoint, ends []int32, rows int) Leaves {
-	last := int32(0)
-	for i, end := range ends {
-		if end < last {
-			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected at least %d", i, end, last))
-		}
-		last = end
+	units := cutUnits(ends, rows)
+	for len(units) < MaxUnits(len(ends), rows) {
+		units = append(units, int32(rows))
 	}
-	if int(last) != rows {
-		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", last, rows))
-	}
-	return Leaves{FixedPoint: format, Ends: b.Ints(ends), Rows: rows}
+	return Leaves{FixedPoint: format, Ends: b.Ints(ends), Units: b.Ints(units), Rows: rows}
 }
 
-// Tokens adds the token ids of a pass whose leaves end at the given rows, with at least lists
-// entries in Firsts. Rows with an id below 0 are in no list.
+// cutUnits returns the row after each unit of leaves that end at the given rows. It panics as
+// Batch.Leaves does.
+func cutUnits(ends []int32, rows int) []int32 {
+	units := make([]int32, 0, MaxUnits(len(ends), rows))
+	start := int32(0)
+	for i, end := range ends {
+		if end < start {
+			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected at least %d", i, end, start))
+		}
+		for start < end {
+			start = min(end, start+UnitRows)
+			units = append(units, start)
+		}
+	}
+	if int(start) != rows {
+		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", start, rows))
+	}
+	return units
+}
+
+// Tokens adds the token ids of a pass whose leaves end at the given rows, with at least the given
+// number of lists: at most 2·len(ids) + max(len(ids), lists) + 1 values. Rows with an id below 0
+// are in no list. It panics as Leaves does.
 func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
+	unit := make([]int32, 0, len(ids)) // end of each row's unit
+	for _, end := range cutUnits(ends, len(ids)) {
+		for len(unit) < int(end) {
+			unit = append(unit, end)
+		}
+	}
 	known, mem := b.place(len(ids))
-	for i, id := range ids {
-		known[i] = max(id, 0)
+	keys := make([]int64, 0, len(ids)) // ids and rows
+	for row, id := range ids {
+		known[row] = max(id, 0)
+		if id >= 0 {
+			keys = append(keys, int64(id)<<32|int64(row))
+		}
 	}
 	t := Tokens{IDs: bounded(mem, known)}
-	next, mem := b.place(len(ids))
-	firsts := make([]int32, 0, len(ids))
-	last := map[int32]int{} // last row of each id in the leaf so far
-	start := 0
-	for i, end := range ends { // leaf i has rows [start, end)
-		if int(end) < start || int(end) > len(ids) {
-			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected %d to %d", i, end, start, len(ids)))
+	slices.Sort(keys)
+	rows, mem := b.place(len(ids))
+	clear(rows)
+	starts := make([]int32, 0, len(ids)+1)
+	for i, key := range keys {
+		row := int32(key) //nolint:gosec // the lower half is a row
+		rows[i] = row
+		if i == 0 || key>>32 != keys[i-1]>>32 || unit[row] != unit[rows[i-1]] {
+			starts = append(starts, int32(i))
 		}
-		clear(last)
-		for row := start; row < int(end); row++ {
-			next[row] = -1
-			if ids[row] < 0 {
-				continue
-			}
-			if before, found := last[ids[row]]; found {
-				next[before] = int32(row)
-			} else {
-				firsts = append(firsts, int32(row))
-			}
-			last[ids[row]] = row
-		}
-		start = int(end)
 	}
-	if start != len(ids) {
-		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", start, len(ids)))
+	for end := int32(len(keys)); len(starts) <= lists || starts[len(starts)-1] < end; {
+		starts = append(starts, end)
 	}
-	for len(firsts) < lists {
-		firsts = append(firsts, -1)
-	}
-	t.Next, t.Firsts = bounded(mem, next), b.Ints(firsts)
+	t.Rows, t.Starts = bounded(mem, rows), b.Ints(starts)
 	return t
 }
 

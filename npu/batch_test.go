@@ -3,6 +3,7 @@ package npu_test
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -127,16 +128,20 @@ func TestLeaves(t *testing.T) {
 		ends []int32
 		rows int
 	}{
-		"none":       {nil, 0},
-		"one":        {[]int32{5}, 5},
-		"some empty": {[]int32{0, 3, 3, 7, 7}, 7},
+		"none":          {nil, 0},
+		"one":           {[]int32{5}, 5},
+		"some empty":    {[]int32{0, 3, 3, 7, 7}, 7},
+		"around a unit": {[]int32{255, 511, 768, 1368}, 1368}, // of 255, 256, 257 and 600 rows
+		"many units":    {[]int32{1, 2561, 2561, 5121}, 5121},
+		"whole units":   {[]int32{256, 768}, 768},
 	} {
-		b := begin(t, len(test.ends))
+		b := begin(t, len(test.ends)+npu.MaxUnits(len(test.ends), test.rows))
 		l := b.Leaves(format, test.ends, test.rows)
 		b.Upload()
 		require.Equal(t, test.ends, l.Ends.Int32s(), name)
 		require.Equal(t, test.rows, l.Rows, name)
 		require.Equal(t, format, l.FixedPoint, name)
+		requireUnits(t, name, test.ends, l.Units.Int32s())
 	}
 	for name, test := range map[string]struct {
 		ends []int32
@@ -149,31 +154,64 @@ func TestLeaves(t *testing.T) {
 		"descending":        {[]int32{2, 1, 3}, 3, "npu: leaf 1 ends at row 1, expected at least 2"},
 		"negative":          {[]int32{-1, 3}, 3, "npu: leaf 0 ends at row -1, expected at least 0"},
 	} {
-		require.PanicsWithValue(t, test.want, func() { begin(t, 3).Leaves(format, test.ends, test.rows) }, name)
+		require.PanicsWithValue(t, test.want, func() { begin(t, 9).Leaves(format, test.ends, test.rows) }, name)
+	}
+}
+
+// requireUnits requires units to be the ends of the units of leaves: of each leaf, every 256th row from its
+// first on, and its end.
+func requireUnits(t *testing.T, name string, ends, units []int32) {
+	t.Helper()
+	start, rows := int32(0), int32(0)
+	var want []int32
+	for _, end := range ends {
+		for row := start + 1; row <= end; row++ {
+			if row == end || (row-start)%256 == 0 {
+				want = append(want, row)
+			}
+		}
+		start, rows = end, end
+	}
+	require.Len(t, units, npu.MaxUnits(len(ends), int(rows)), name)
+	require.GreaterOrEqual(t, len(units), len(want), name)
+	require.Equal(t, want, units[:len(want):len(want)], name)
+	for _, end := range units[len(want):] {
+		require.Equal(t, rows, end, name)
 	}
 }
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		ids, ends    []int32
-		firsts, next []int32
+		ids, ends []int32
+		lists     int
+		rows      []int32
+		starts    []int32
 	}{
-		"none":               {nil, nil, nil, nil},
-		"an empty leaf":      {nil, []int32{0}, nil, nil},
-		"all different":      {[]int32{4, 1, 2}, []int32{3}, []int32{0, 1, 2}, []int32{-1, -1, -1}},
-		"one id":             {[]int32{4, 4, 4}, []int32{3}, []int32{0}, []int32{1, 2, -1}},
-		"two ids":            {[]int32{4, 1, 4, 4, 1}, []int32{5}, []int32{0, 1}, []int32{2, 4, 3, -1, -1}},
-		"an id of 2 leaves":  {[]int32{4, 4, 4, 4}, []int32{1, 1, 4}, []int32{0, 1}, []int32{-1, 2, 3, -1}},
-		"ids of many leaves": {[]int32{7, 7, 7}, []int32{1, 2, 3}, []int32{0, 1, 2}, []int32{-1, -1, -1}},
+		"none":              {starts: []int32{0}},
+		"an empty leaf":     {ends: []int32{0}, starts: []int32{0}},
+		"no row, 2 lists":   {lists: 2, starts: []int32{0, 0, 0}},
+		"all different":     {[]int32{4, 1, 2}, []int32{3}, 0, []int32{1, 2, 0}, []int32{0, 1, 2, 3}},
+		"one id":            {[]int32{4, 4, 4}, []int32{3}, 0, []int32{0, 1, 2}, []int32{0, 3}},
+		"two ids":           {[]int32{4, 1, 4, 4, 1}, []int32{5}, 0, []int32{1, 4, 0, 2, 3}, []int32{0, 2, 5}},
+		"an id of 2 leaves": {[]int32{4, 4, 4, 4}, []int32{1, 1, 4}, 0, []int32{0, 1, 2, 3}, []int32{0, 1, 4}},
+		"more lists":        {[]int32{4, 4}, []int32{2}, 3, []int32{0, 1}, []int32{0, 2, 2, 2}},
+		"fewer lists":       {[]int32{4, 5}, []int32{2}, 1, []int32{0, 1}, []int32{0, 1, 2}},
+		"rows of no list":   {[]int32{-1, 3, -1, 3, 0}, []int32{5}, 0, []int32{4, 1, 3, 0, 0}, []int32{0, 1, 3}},
+		"no lists":          {[]int32{-1, -1}, []int32{2}, 0, []int32{0, 0}, []int32{0}},
 	} {
-		b := begin(t, 3*len(test.ids))
-		l := b.Tokens(test.ids, test.ends, 0)
+		b := begin(t, 2*len(test.ids)+max(len(test.ids), test.lists)+1)
+		l := b.Tokens(test.ids, test.ends, test.lists)
 		b.Upload()
-		require.Equal(t, test.ids, l.IDs.Int32s(), name)
-		require.Equal(t, test.firsts, l.Firsts.Int32s(), name)
-		require.Equal(t, test.next, l.Next.Int32s(), name)
-		for what, list := range map[string]npu.Ints{"ids": l.IDs, "first rows": l.Firsts, "next rows": l.Next} {
+		known := slices.Clone(test.ids)
+		for i := range known {
+			known[i] = max(known[i], 0)
+		}
+		require.Equal(t, known, l.IDs.Int32s(), name)
+		require.Equal(t, test.rows, l.Rows.Int32s(), name)
+		require.Equal(t, test.starts, l.Starts.Int32s(), name)
+		require.Equal(t, len(test.starts)-1, l.Lists(), name)
+		for what, list := range map[string]npu.Ints{"ids": l.IDs, "rows": l.Rows, "starts": l.Starts} {
 			least, greatest := int32(0), int32(-1)
 			if list.Len() > 0 {
 				least, greatest = slices.Min(list.Int32s()), slices.Max(list.Int32s())
@@ -181,14 +219,48 @@ func TestTokens(t *testing.T) {
 			require.Equal(t, []int32{least, greatest}, []int32{list.Min, list.Max}, "%s: bounds of %s", name, what)
 		}
 	}
-	b := begin(t, 9)
-	l := b.Tokens([]int32{4, 4}, []int32{2}, 3)
-	b.Upload()
-	require.Equal(t, []int32{0, -1, -1}, l.Firsts.Int32s())
 	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3",
-		func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2}, 0) })
-	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{4}, 0) }, "a leaf beyond the ids")
-	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}, 0) }, "ends that descend")
+		func() { begin(t, 10).Tokens([]int32{1, 2, 3}, []int32{2}, 0) })
+	require.Panics(t, func() { begin(t, 10).Tokens([]int32{1, 2, 3}, []int32{4}, 0) }, "a leaf beyond the ids")
+	require.Panics(t, func() { begin(t, 10).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}, 0) }, "ends that descend")
+}
+
+// Each list has the rows of one id in one unit, and lists are in the order of their ids and rows.
+func TestTokensOfUnits(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		ends := []int32{0}
+		for range 1 + rng.IntN(4) {
+			ends = append(ends, ends[len(ends)-1]+rng.Int32N(700))
+		}
+		ids := make([]int32, ends[len(ends)-1])
+		for i := range ids {
+			ids[i] = rng.Int32N(5) - 1
+		}
+		b := begin(t, 3*len(ids)+1)
+		l := b.Tokens(ids, ends, 0)
+		b.Upload()
+		type key struct{ id, leaf, unit int32 }
+		lists, first := map[key][]int32{}, int32(0)
+		var keys []key
+		for leaf, end := range ends {
+			for row := first; row < end; row++ {
+				k := key{ids[row], int32(leaf), (row - first) / 256}
+				if k.id >= 0 && lists[k] == nil {
+					keys = append(keys, k)
+				}
+				lists[k] = append(lists[k], row)
+			}
+			first = end
+		}
+		slices.SortStableFunc(keys, func(a, b key) int { return int(a.id - b.id) })
+		require.Equal(t, len(keys), l.Lists())
+		for i, k := range keys {
+			from, to := l.Starts.Int32s()[i], l.Starts.Int32s()[i+1]
+			require.Equal(t, lists[k], l.Rows.Int32s()[from:to], "%v", k)
+		}
+	}
 }
 
 func TestTables(t *testing.T) {

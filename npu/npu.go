@@ -21,6 +21,9 @@
 //     compute a float32 value from zero for each leaf and add it to a 64-bit
 //     fixed-point sum (see Sums). Integer addition is associative, so a sum does
 //     not depend on the order of the leaves.
+//   - A unit is UnitRows rows of a leaf, counted from the leaf's first row; the last
+//     unit of a leaf may have fewer. For norms and embeddings, a value is added for
+//     each unit instead of each leaf, so that a device can compute units in parallel.
 //   - A fold sums n terms as sixteen partial sums. Term j goes to partial sum
 //     j mod 16 in ascending order. Then partial sum i+s is added to partial sum
 //     i for s = 8, 4, 2, 1. RMS norms, softmax over the vocabulary and sums of
@@ -33,8 +36,13 @@ package npu
 // PageSize is the number of positions in a page of the key-value cache.
 const PageSize = 16
 
+// UnitRows is the number of rows of a unit.
+const UnitRows = 256
+
 // Product is the gradient DY [T, W.Rows] of x·Wᵀ, a term of LinearBackwardInput.
-// Block is the number of rows of W that it contributes at a time.
+// Block is the number of rows of W that it contributes at a time; tensor ranks divide
+// products between blocks. Arithmetic in steps of several rows must not let a step cross a
+// block: it fills up the last step of each block with zeros.
 type Product struct {
 	DY    Buffer
 	W     Matrix
@@ -230,8 +238,8 @@ type MatrixKernels interface {
 
 	// Embed computes y[t] = table[ids[t]]; y [T, Cols].
 	Embed(y Buffer, table Matrix, ids Ints)
-	// EmbedBackward adds, for each list of rows of one token id, the sum of the rows dy[t]
-	// of the list, in order, to row id of dTable.
+	// EmbedBackward adds, for each list of tokens, the sum of the rows dy[t] of the list, in
+	// order, to row id of dTable.
 	EmbedBackward(dTable MatrixSums, dy Buffer, tokens *Tokens, format FixedPoint)
 
 	// Linear computes y = x wᵀ + bias: x [T, Cols], y [T, Rows], bias [Rows] or none.
@@ -267,8 +275,8 @@ type RowKernels interface {
 	// add. norm [T, len(weight)] is scratch.
 	NormLinear(outputs []Projection, norm, x, weight Buffer, t int, eps float32)
 	// RMSNormBackward writes dx, or adds to it with add, for l.Rows rows of heads vectors
-	// of len(weight) values. For each leaf and each head it adds a gradient to dWeight, a
-	// chain over the leaf's rows, ascending, that starts from 0. So the sums do not depend on
+	// of len(weight) values. For each unit and each head it adds a gradient to dWeight, a
+	// chain over the unit's rows, ascending, that starts from 0. So the sums do not depend on
 	// how heads are divided among calls. x is the input of the forward pass. dx and dy may be
 	// the same if add is false.
 	RMSNormBackward(dx Buffer, dWeight Sums, dy, x, weight Buffer, heads int, eps float32, add bool, l *Leaves)
@@ -367,4 +375,4 @@ type Ceilings struct {
 // Numerics is the version of the kernels' arithmetic: the orders of reduction, the fixed-point
 // sums, the kernels' own exp and log, and the float64 functions (internal/rounded) behind losses,
 // learning rates and rotary tables. It rises with each change that gives other bits.
-const Numerics = 4
+const Numerics = 5

@@ -28,7 +28,7 @@ func (outOfRange) Unwrap() error { return ErrNonFinite }
 // buffers, which all have the same length and layout.
 type Param struct {
 	Name  string // as in the model's files
-	Terms int    // number of times that a leaf contributes to each value (npu.FixedPoint.Split); 0 counts as 1
+	Terms int    // number of times that a unit contributes to each value (npu.FixedPoint.Split); 0 counts as 1
 	npu.Update
 }
 
@@ -120,21 +120,21 @@ func Norm(squares *big.Int, format npu.FixedPoint) float64 {
 }
 
 // FixedPoint returns the format of the sums of gradients that are later divided by at most
-// divisor. leaves is the maximum number of leaves of an update.
+// divisor. units is the maximum number of units of an update's leaves (npu.MaxUnits).
 //
-// After the division by a divisor of at least 1, a unit of the sums is at most 2^-43; AdamW's epsilon,
-// 1e-8, is about 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room
-// for the two gradients per leaf of a tied embedding. Where each head of a leaf contributes, the
-// heads share the leaf's limit (npu.FixedPoint.Split). If the sums are divided by less than divisor,
-// units and limit are larger in proportion.
-func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
+// After the division by a divisor of at least 1, a step of the sums is at most 2^-43; AdamW's epsilon,
+// 1e-8, is about 2^-27. A leaf or a unit may contribute at least 2^16 / units to each value. This
+// leaves room for the two gradients of a tied embedding. Where each head of a unit contributes, the
+// heads share the limit (npu.FixedPoint.Split). If the sums are divided by less than divisor, steps
+// and limit are larger in proportion.
+func FixedPoint(divisor float64, units int) npu.FixedPoint {
 	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent
 	if divisor <= math.Ldexp(1, exponent-1) {
 		exponent--
 	}
-	leafBits := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^leafBits
+	unitBits := bits.Len(uint(max(units, 1) - 1)) // units <= 2^unitBits
 	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))),
-		Limit: float32(math.Ldexp(1, 61-leafBits))}
+		Limit: float32(math.Ldexp(1, 61-unitBits))}
 }
 
 // ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm

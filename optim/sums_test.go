@@ -81,7 +81,7 @@ func gradientErrors(t *testing.T, a loss.Aggregation, responses, length int) (fi
 			}
 		}
 		tokens += rows
-		require.NoError(t, batch.Begin(1))
+		require.NoError(t, batch.Begin(1+npu.MaxUnits(1, rows)))
 		leaf := batch.Leaves(point, []int32{int32(rows)}, rows)
 		batch.Upload()
 		dev.LinearBackwardWeight(dw, npu.Sums{}, dy.Slice(0, rows*n), x.Slice(0, rows*k), &leaf)

@@ -255,9 +255,13 @@ func rule() schedule.Rule { return schedule.Rule{} }
 // modelsConfig returns which models the run keeps.
 func (p *preparation) modelsConfig() trimodel.Config {
 	cfg := p.cfg
+	// A leaf holds whole sequences, so an update has at most as many rows and leaves as if each sequence were a leaf.
+	format := func(divisor float64, sequences int) npu.FixedPoint {
+		return optim.FixedPoint(divisor, npu.MaxUnits(sequences, sequences*p.tokens.Sequence))
+	}
 	if p.task.name == sftTask {
 		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-			Format: optim.FixedPoint(float64(p.tokens.Step), cfg.SFT.BatchSize)}
+			Format: format(float64(p.tokens.Step), cfg.SFT.BatchSize)}
 	}
 	updatePrompts := (cfg.Rollout.PromptsPerStep + cfg.Train.Minibatches - 1) / cfg.Train.Minibatches
 	responses, maxTokens := updatePrompts*cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens
@@ -267,5 +271,5 @@ func (p *preparation) modelsConfig() trimodel.Config {
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0, Versions: rule().Versions(),
 		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-		Format: optim.FixedPoint(divisor, responses)}
+		Format: format(divisor, responses)}
 }

@@ -35,7 +35,7 @@ func TestCuts(t *testing.T) {
 		ids[i] = rng.Int32N(vocab)
 	}
 	batch := npu.NewBatch(dev)
-	require.NoError(t, batch.Begin(n+3))
+	require.NoError(t, batch.Begin(n+3+npu.MaxUnits(3, n)))
 	targets, leaves := batch.Ints(ids), batch.Leaves(npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55},
 		[]int32{7, 8, n}, n)
 	batch.Upload()

@@ -36,7 +36,7 @@ type Param struct {
 	// Whole is the tensor that this one is a part of.
 	Whole Whole
 	Layer int // index of the layer in the decoder, or in its part; -1 for none
-	// Terms is how many times a leaf contributes to the parameter's gradient; 0 means once.
+	// Terms is how many times a unit contributes to the parameter's gradient; 0 means once.
 	Terms int
 }
 

@@ -92,18 +92,19 @@ func (d *pureGo) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu
 	d.check.EmbedBackward(dTable, dy, tokens, format)
 	n := dTable.Cols
 	gradient := fixedSums(dTable.Sums, format)
-	ids, next, dys := tokens.IDs.Int32s(), tokens.Next.Int32s(), dy.Float32s()
-	for _, first := range tokens.Firsts.Int32s() {
-		if first < 0 { // an unused entry
+	ids, starts, dys := tokens.IDs.Int32s(), tokens.Starts.Int32s(), dy.Float32s()
+	for i := range tokens.Lists() {
+		list := tokens.Rows.Int32s()[starts[i]:starts[i+1]]
+		if len(list) == 0 {
 			continue
 		}
-		sum := slices.Clone(dys[int(first)*n : (int(first)+1)*n])
-		for t := next[first]; t >= 0; t = next[t] {
+		sum := make([]float32, n)
+		for _, t := range list {
 			for c, v := range dys[int(t)*n : (int(t)+1)*n] {
 				sum[c] += v
 			}
 		}
-		start := rowStart(int(ids[first]), n)
+		start := rowStart(int(ids[list[0]]), n)
 		for c, v := range sum {
 			gradient.add(start+c*panelRows, v)
 		}

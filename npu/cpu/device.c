@@ -138,7 +138,7 @@ void device_zero(easyrl_device *d, void *x, int64_t bytes) {
   memset(x, 0, (size_t)bytes);
 }
 
-__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v4(void) {
+__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v5(void) {
   const easyrl_device_api *table = easyrl_cpu_avx512();
   if (!table) table = easyrl_cpu_avx2();
   return table ? table : easyrl_cpu_portable();
@@ -148,7 +148,7 @@ __attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_ap
  * returns NULL if this machine does not support the instruction set. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
   switch (isa) {
-    case 0: return easyrl_device_api_v4();
+    case 0: return easyrl_device_api_v5();
     case 1: return easyrl_cpu_portable();
     case 2: return easyrl_cpu_avx2();
     case 3: return easyrl_cpu_avx512();

@@ -31,8 +31,8 @@ func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 }
 
 // RMSNormBackward implements npu.Device: dx = fma(x, -b, g·r), where g = dy·weight,
-// b = (((c/n)·r)·r)·r, c is the fold of g·x, and r is inverseRMS. For each leaf and head, it adds
-// a chain of dy·(x·r) over the leaf's rows to dWeight.
+// b = (((c/n)·r)·r)·r, c is the fold of g·x, and r is inverseRMS. For each unit and head, it adds
+// a chain of dy·(x·r) over the unit's rows to dWeight.
 func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
 	add bool, l *npu.Leaves) {
 	n := weight.Len()
@@ -42,8 +42,8 @@ func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight 
 	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
 	gradient := fixedSums(dWeight, l.FixedPoint)
 	start := 0
-	for _, end := range l.Ends.Int32s() {
-		dw := make([]float32, heads*n) // [heads, n], the leaf's gradient for each head
+	for _, end := range l.Units.Int32s() {
+		dw := make([]float32, heads*n) // [heads, n], the unit's gradient for each head
 		for i := start * heads; i < int(end)*heads; i++ {
 			lo, hi := i*n, (i+1)*n
 			head := i % heads

@@ -96,7 +96,7 @@ typedef struct {
   int64_t n, cols;
 } rows_job;
 
-#define ROWS_TASK 64 /* columns per task of the kernels that add rows */
+#define ROWS_TASK 64 /* columns per task of kernel_scatter_add_rows */
 
 static void embed_task(void *arg, int64_t t, int32_t thread) {
   (void)thread;
@@ -110,6 +110,8 @@ static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const 
   pool_run(d->pool, t, embed_task, &(rows_job){.y = y, .m = table, .rows = ids});
 }
 
+#define EMBED_LISTS 64 /* lists per task of kernel_embed_backward */
+
 typedef struct {
   easyrl_matrix_sums m;
   const float *dy;
@@ -117,34 +119,59 @@ typedef struct {
   fixed_format format;
 } embed_job;
 
+/* Adds lists [first, last), which have the same id, to columns of the table from k on: m vectors of lanes
+ * columns. Their sum is complete before it is added to the table, whose columns are far apart. */
+SIMD_INLINE void embed_backward_lists(const embed_job *j, const int m, int lanes, int32_t first, int32_t last, int64_t k) {
+  const int32_t *rows = j->tokens.rows, *starts = j->tokens.starts;
+  const float *dy = j->dy + k;
+  int64_t cols = j->m.cols, id = j->tokens.ids[rows[starts[first]]], total[4 * VL] = {0};
+  for (int32_t i = first; i < last; i++) {
+    const float *row = dy + rows[starts[i]] * cols;
+    vf v[4], list[4]; /* list is in memory, because fixed_add takes its address */
+#pragma GCC unroll 4
+    for (int c = 0; c < m; c++) v[c] = v_load_n(row + c * VL, lanes);
+    for (int32_t r = starts[i] + 1; r < starts[i + 1]; r++) {
+      row = dy + rows[r] * cols;
+#pragma GCC unroll 4
+      for (int c = 0; c < m; c++) v[c] = v_add(v[c], v_load_n(row + c * VL, lanes));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < m; c++) list[c] = v[c];
+    fixed_add(m, list, total, VL, j->m.sums.mark, j->format);
+  }
+  int64_t *sum = j->m.sums.data + (id / PANEL * cols + k) * PANEL + id % PANEL;
+#pragma GCC unroll 16
+  for (int l = 0; l < (m - 1) * VL + lanes; l++) sum[l * PANEL] = (int64_t)((uint64_t)sum[l * PANEL] + (uint64_t)total[l]);
+}
+
+/* Returns the id of a list, or -1 if the list is empty. */
+static int32_t embed_id(const easyrl_tokens *t, int32_t list) {
+  return t->starts[list] < t->starts[list + 1] ? t->ids[t->rows[t->starts[list]]] : -1;
+}
+
+/* A task takes the ids whose first list is one of its EMBED_LISTS lists, and all lists of these ids: tasks
+ * add to different rows of the table. */
 static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
   const embed_job *j = arg;
-  const int32_t *next = j->tokens.next;
-  int64_t cols = j->m.cols, lo = task * ROWS_TASK, hi = min64(cols, lo + ROWS_TASK);
-  for (int32_t i = 0; i < j->tokens.lists; i++) {
-    int64_t first = j->tokens.firsts[i];
-    if (first < 0) continue;
-    int64_t id = j->tokens.ids[first];
-    int64_t *sum = j->m.sums.data + id / PANEL * PANEL * cols + id % PANEL;
-    for (int64_t k = lo; k < hi; k += VL) {
-      int n = (int)min64(VL, hi - k);
-      vf v = v_load_n(j->dy + first * cols + k, n);
-      for (int64_t t = next[first]; t >= 0; t = next[t]) v = v_add(v, v_load_n(j->dy + t * cols + k, n));
-      int64_t add[VL] = {0};
-      fixed_add(1, &v, add, 0, j->m.sums.mark, j->format);
-      for (int l = 0; l < n; l++) {
-        int64_t *to = sum + (k + l) * PANEL;
-        *to = (int64_t)((uint64_t)*to + (uint64_t)add[l]);
-      }
-    }
+  const easyrl_tokens *t = &j->tokens;
+  int32_t first = (int32_t)task * EMBED_LISTS, end = (int32_t)min64(t->lists, first + EMBED_LISTS);
+  int32_t before = first ? embed_id(t, first - 1) : -1;
+  while (first < end && embed_id(t, first) == before) first++;
+  for (int32_t last; first < end; first = last) {
+    int32_t id = embed_id(t, first);
+    if (id < 0) break;
+    for (last = first + 1; last < t->lists && embed_id(t, last) == id;) last++;
+    int64_t k = 0;
+    for (; k + 4 * VL <= j->m.cols; k += 4 * VL) embed_backward_lists(j, 4, VL, first, last, k);
+    for (; k < j->m.cols; k += VL) embed_backward_lists(j, 1, (int)min64(VL, j->m.cols - k), first, last, k);
   }
 }
 
 static void kernel_embed_backward(easyrl_device *d, easyrl_matrix_sums d_table, const float *dy, easyrl_tokens tokens,
                                   easyrl_fixed_point format) {
   embed_job j = {.m = d_table, .dy = dy, .tokens = tokens, .format = fixed_of(format)};
-  pool_run(d->pool, ceil_div(d_table.cols, ROWS_TASK), embed_backward_task, &j);
+  pool_run(d->pool, ceil_div(tokens.lists, EMBED_LISTS), embed_backward_task, &j);
 }
 
 static void kernel_gather_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {

@@ -1,7 +1,7 @@
 /* The contract between easyrl and a device: a table of functions over opaque
  * handles, in plain C. A device library exports
  *
- *     const easyrl_device_api *easyrl_device_api_v4(void);
+ *     const easyrl_device_api *easyrl_device_api_v5(void);
  *
  * Meaning, shapes and the order of every reduction are those of npu.Device in
  * npu.go, function by function. This header only defines how they are called.
@@ -22,8 +22,9 @@
 
 #include <stdint.h>
 
-#define EASYRL_DEVICE_VERSION 4
+#define EASYRL_DEVICE_VERSION 5
 #define EASYRL_PAGE_SIZE 16
+#define EASYRL_UNIT_ROWS 256
 
 typedef struct easyrl_device easyrl_device;
 typedef struct easyrl_event easyrl_event; /* a point in a queue */
@@ -47,16 +48,17 @@ typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
 
 typedef struct { float scale, limit; } easyrl_fixed_point;
 
-/* n leaves that cover rows [0, rows). Leaf i ends before row ends[i]. */
-typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format; } easyrl_leaves;
+/* n leaves that cover rows [0, rows), and n_units units of at most EASYRL_UNIT_ROWS rows that cover
+ * them too. Leaf i ends before row ends[i], unit i before row units[i]. Both may be empty. */
+typedef struct { const int32_t *ends, *units; int32_t n, n_units, rows; easyrl_fixed_point format; } easyrl_leaves;
 
 /* A forest of n segments. rows is one more than the last row of all segments. */
 typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
 
-/* The ids of t tokens. Rows of one leaf with the same id form a list: next[row] is the next
- * row of the list, or -1. firsts has an entry for each of lists lists: its first row, or -1
- * if the entry is unused. */
-typedef struct { const int32_t *ids, *firsts, *next; int32_t t, lists; } easyrl_tokens;
+/* The ids of t tokens, and lists lists of rows. The rows of list i are rows[starts[i]] to
+ * rows[starts[i+1]-1]; they have the same id and are in one unit. Lists of one id are adjacent. Only
+ * lists at the end may be empty. */
+typedef struct { const int32_t *ids, *rows, *starts; int32_t t, lists; } easyrl_tokens;
 
 /* n sequences. lens[i] is the length of sequence i, at most longest. Row rows[i] of pages,
  * which has rows of stride entries, lists the sequence's pages. */

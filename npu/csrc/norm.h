@@ -3,7 +3,7 @@
  * Forward: r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are chains
  * of fused multiply-adds, and y = (x r) weight.
  * Backward: g = dy weight, c is the fold of g x, b = (((c/n) r) r) r and dx = fma(x, -b, g r).
- * For each leaf and each head, the chain of dy and x r over the leaf's rows is added to
+ * For each unit and each head, the chain of dy and x r over the unit's rows is added to
  * dWeight. */
 #ifndef EASYRL_NORM_H
 #define EASYRL_NORM_H
@@ -91,8 +91,8 @@ SIMD_INLINE vf norm_chain(vf sum, const float *x, const float *dy, const float *
   return sum;
 }
 
-/* Continues the chains of columns [from, to) over rows [first, last) of a leaf. begins and ends
- * say whether the leaf begins and ends there. If it does not do both, chains [heads, n] holds
+/* Continues the chains of columns [from, to) over rows [first, last) of a unit. begins and ends
+ * say whether the unit begins and ends there. If it does not do both, chains [heads, n] holds
  * the chains between calls. */
 static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last, int begins, int ends, int32_t from, int32_t to,
                                  float *chains) {
@@ -142,8 +142,8 @@ static void norm_task_weight(void *arg, int64_t task, int32_t thread) {
   const norm_args *a = arg;
   (void)thread;
   int32_t start = 0, from = (int32_t)task * NORM_COLUMNS, to = (int32_t)min64(a->n, from + NORM_COLUMNS);
-  for (int32_t i = 0; i < a->leaves.n; start = a->leaves.ends[i++])
-    if (a->leaves.ends[i] > start) norm_backward_weight(a, start, a->leaves.ends[i], 1, 1, from, to, 0);
+  for (int32_t i = 0; i < a->leaves.n_units; start = a->leaves.units[i++])
+    if (a->leaves.units[i] > start) norm_backward_weight(a, start, a->leaves.units[i], 1, 1, from, to, 0);
 }
 
 static void norm_task_input(void *arg, int64_t task, int32_t thread) {
@@ -152,9 +152,9 @@ static void norm_task_input(void *arg, int64_t task, int32_t thread) {
   norm_backward_input(a, task * a->rows, min64(a->t, (task + 1) * a->rows));
 }
 
-/* The whole backward pass of one leaf, on one thread, in groups of rows that stay in the cache
+/* The whole backward pass of one unit, on one thread, in groups of rows that stay in the cache
  * from one step to the next. */
-static void norm_backward_leaf(const norm_args *a, int64_t start, int64_t end, float *chains) {
+static void norm_backward_unit(const norm_args *a, int64_t start, int64_t end, float *chains) {
   int64_t rows = max64(1, a->rows / a->heads);
   for (int64_t first = start; first < end; first += rows) {
     int64_t last = min64(end, first + rows);
@@ -177,7 +177,8 @@ static void kernel_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums d_
   int64_t tasks = ceil_div(t, a.rows);
   if (pool_limited(d->pool) == 1 || tasks == 1) {
     int32_t start = 0;
-    for (int32_t i = 0; i < leaves.n; start = leaves.ends[i++]) norm_backward_leaf(&a, start, leaves.ends[i], a.b + part);
+    for (int32_t i = 0; i < leaves.n_units; start = leaves.units[i++])
+      norm_backward_unit(&a, start, leaves.units[i], a.b + part);
     return;
   }
   pool_run(d->pool, tasks, norm_task_rows, &a);

@@ -26,9 +26,9 @@ import (
 // symbol is the function that returns a library's easyrl_device_api, the table of functions
 // that npu/csrc/easyrl_device.h declares. Its name is prefix and the version of the table.
 const (
-	symbol  = "easyrl_device_api_v4"
+	symbol  = "easyrl_device_api_v5"
 	prefix  = "easyrl_device_api_v"
-	version = 4
+	version = 5
 )
 
 // openLibrary loads the library at path and opens its first device. The library stays loaded

@@ -68,22 +68,22 @@ func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	notLibrary := filepath.Join(t.TempDir(), "text.so")
 	require.NoError(t, os.WriteFile(notLibrary, []byte("not a library"), 0o600))
-	const entry = "const easyrl_device_api *easyrl_device_api_v4(void) { return %; }\n"
+	const entry = "const easyrl_device_api *easyrl_device_api_v5(void) { return %; }\n"
 	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
 	for name, test := range map[string]struct{ lib, want string }{
 		"missing":   {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
 		"not one":   {notLibrary, "text.so: "},
-		"no symbol": {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v4"},
+		"no symbol": {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v5"},
 		"no table":  {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
 		"version 1": {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")),
-			"library has version 1, expected 4"},
+			"library has version 1, expected 5"},
 		"version 2": {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")),
-			"library has version 2, expected 4"},
+			"library has version 2, expected 5"},
 		"version 99": {build(t, "libversion.so",
 			source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))),
-			"library has version 99, expected 4"},
+			"library has version 99, expected 5"},
 		"small table": {build(t, "libsmall.so",
-			source(t, "static easyrl_device_api t = {.version = 4, .size = 64};\n"+returning("&t"))),
+			source(t, "static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = 64};\n"+returning("&t"))),
 			"library's table has 64 bytes, expected at least "},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>

@@ -64,7 +64,7 @@ func compilation(t testing.TB) (args, inputs []string) {
 		"-std=gnu11", "-O1", "-shared", "-fPIC", "-I", filepath.Join(npu, "csrc"),
 		// device.c defines the entry of the CPU device under this name, and far.c its own. The new
 		// name of the CPU's entry, by which far.c calls it, avoids the conflict.
-		"-Deasyrl_device_api_v4=easyrl_far_cpu_api",
+		"-Deasyrl_device_api_v5=easyrl_far_cpu_api",
 		filepath.Join(npu, "cpu", "device.c"), filepath.Join(npu, "cpu", "pool.c"),
 		filepath.Join(npu, "cpu", "kernels_"+isas[len(isas)-1]+".c"), filepath.Join(npu, "far", "far.c"),
 	}

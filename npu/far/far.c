@@ -14,7 +14,7 @@ _Static_assert(sizeof(void *) == 8, "addresses have 64 bits");
 
 /* The build gives the CPU device in this library another entry name, and only one of its
  * instruction sets. */
-#undef easyrl_device_api_v4
+#undef easyrl_device_api_v5
 const easyrl_device_api *easyrl_far_cpu_api(void);
 #define ABSENT __attribute__((weak, visibility("hidden")))
 ABSENT const easyrl_device_api *easyrl_cpu_avx512(void) { return 0; }
@@ -478,7 +478,7 @@ static int32_t far_sync(easyrl_device *d, char *err, int64_t err_len) {
 
 #define ENTRY(kernel) .kernel = far_##kernel
 
-EXPORT const easyrl_device_api *easyrl_device_api_v4(void) {
+EXPORT const easyrl_device_api *easyrl_device_api_v5(void) {
   static const easyrl_device_api table = {
       .version = EASYRL_DEVICE_VERSION,
       .size = sizeof table,

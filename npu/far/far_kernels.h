@@ -45,7 +45,9 @@
 #define MATRIX(field) NEAR(field.data, far_matrix(d, a->field.rows, a->field.cols))
 #define SUMS(field, n) (NEAR(field.data, n), NEAR(field.mark, 1))
 #define MATRIX_SUMS(field) SUMS(field.sums, far_matrix(d, a->field.rows, a->field.cols))
-#define LEAVES(field) INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1)
+#define LEAVES(field)                                            \
+  INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1), \
+      INDICES(field.units, a->field.n_units, 0, (int64_t)a->field.rows + 1)
 #define INDEX_END INT32_MAX /* for indices whose limit is the size of another operand */
 
 static int64_t far_matrix(easyrl_device *d, int32_t rows, int32_t cols) { return d->api->matrix_len(d->cpu, rows, cols); }
@@ -121,8 +123,8 @@ ARGS(embed_backward, easyrl_matrix_sums m; const float *dy; easyrl_tokens tokens
 RUN(embed_backward) {
   MATRIX_SUMS(m), NEAR(dy, (int64_t)a->tokens.t * a->m.cols);
   INDICES(tokens.ids, a->tokens.t, 0, a->m.rows);
-  INDICES(tokens.next, a->tokens.t, -1, a->tokens.t);
-  INDICES(tokens.firsts, a->tokens.lists, -1, a->tokens.t);
+  INDICES(tokens.rows, a->tokens.t, 0, a->tokens.t);
+  INDICES(tokens.starts, a->tokens.lists + 1, 0, (int64_t)a->tokens.t + 1);
   CPU(embed_backward, a->m, a->dy, a->tokens, a->format);
 }
 static void far_embed_backward(easyrl_device *d, easyrl_matrix_sums m, const float *dy, easyrl_tokens tokens, easyrl_fixed_point format) {

@@ -33,7 +33,7 @@ func (d *deferred) matrixSums(s npu.MatrixSums) npu.MatrixSums {
 }
 
 func (d *deferred) leaves(l npu.Leaves) *npu.Leaves {
-	l.Ends = d.ints(l.Ends)
+	l.Ends, l.Units = d.ints(l.Ends), d.ints(l.Units)
 	return &l
 }
 
@@ -120,7 +120,7 @@ func (d *deferred) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *n
 	held := *tokens
 	d.later(func() {
 		t := held
-		t.IDs, t.Firsts, t.Next = d.ints(t.IDs), d.ints(t.Firsts), d.ints(t.Next)
+		t.IDs, t.Rows, t.Starts = d.ints(t.IDs), d.ints(t.Rows), d.ints(t.Starts)
 		d.Device.EmbedBackward(d.matrixSums(dTable), d.at(dy), &t, format)
 	})
 }

@@ -130,15 +130,16 @@ func (x *indices) segments(list []npu.Segment) (s npu.Segments) {
 func (x *indices) leaves(l *leaves) *npu.Leaves {
 	x.t.Helper()
 	var all npu.Leaves
-	x.batch(len(l.ends), func(b *npu.Batch) { all = b.Leaves(l.FixedPoint, l.ends, l.rows()) })
+	x.batch(len(l.ends)+npu.MaxUnits(len(l.ends), l.rows()),
+		func(b *npu.Batch) { all = b.Leaves(l.FixedPoint, l.ends, l.rows()) })
 	return &all
 }
 
-// tokens uploads the token ids of the rows of l.
+// tokens uploads the token ids of the rows of l, with at least two empty lists.
 func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
 	x.t.Helper()
 	var t npu.Tokens
-	x.batch(3*len(ids)+2, func(b *npu.Batch) { t = b.Tokens(ids, l.ends, len(ids)+2) })
+	x.batch(3*len(ids)+3, func(b *npu.Batch) { t = b.Tokens(ids, l.ends, len(ids)+2) })
 	return &t
 }
 

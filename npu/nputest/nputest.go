@@ -18,6 +18,7 @@ func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("dense", func(t *testing.T) { testDense(t, open) })
 	t.Run("input", func(t *testing.T) { testInput(t, open) })
 	t.Run("leaves", func(t *testing.T) { testLeaves(t, open) })
+	t.Run("units", func(t *testing.T) { testUnits(t, open) })
 	t.Run("rows", func(t *testing.T) { testRows(t, open) })
 	t.Run("vocabulary", func(t *testing.T) { testVocab(t, open) })
 	t.Run("sample", func(t *testing.T) { testSample(t, open) })

@@ -24,6 +24,22 @@ func (l *leaves) rows() int {
 	return int(l.ends[len(l.ends)-1])
 }
 
+// units returns the units of the leaves as leaves: every 256 rows of a leaf, counted from its first.
+func (l *leaves) units() *leaves {
+	u := &leaves{FixedPoint: l.FixedPoint}
+	start := 0
+	for _, end := range l.ends {
+		for row := start; row < int(end); row++ {
+			if row > start && (row-start)%256 == 0 {
+				u.ends = append(u.ends, int32(row))
+			}
+		}
+		u.ends = append(u.ends, end)
+		start = int(end)
+	}
+	return u
+}
+
 // of returns one leaf of n rows in the same format.
 func (l *leaves) of(n int) *leaves { return &leaves{l.FixedPoint, []int32{int32(n)}} }
 

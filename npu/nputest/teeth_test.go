@@ -49,7 +49,8 @@ func faults() map[string]fault {
 			"TestFaulty/capture"},
 		"sums of panels skip the last": {func(d *deferred) npu.Device { return &shortSums{d} },
 			"TestFaulty/panels"},
-		"a failure is lost": {func(d *deferred) npu.Device { return &silent{d} }, "TestFaulty/sample"},
+		"a failure is lost":          {func(d *deferred) npu.Device { return &silent{d} }, "TestFaulty/sample"},
+		"norms are summed by leaves": {func(d *deferred) npu.Device { return &normsByLeaves{d} }, "TestFaulty/units"},
 		"a product starts from what is left": {func(d *deferred) npu.Device { return &staleLinear{d} },
 			"TestFaulty/dense"},
 	}
@@ -63,7 +64,7 @@ func TestFaults(t *testing.T) {
 	for name, f := range faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			parts := "^TestFaulty$/^(queue|events|capture|panels|sample|checks|dense)$"
+			parts := "^TestFaulty$/^(queue|events|capture|panels|sample|checks|dense|units)$"
 			cmd := exec.CommandContext(t.Context(), binary, "-test.run="+parts)
 			cmd.Env = append(os.Environ(), faulty+"="+name)
 			out, err := cmd.CombinedOutput()
@@ -227,4 +228,13 @@ type staleLinear struct{ *deferred }
 
 func (d *staleLinear) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	d.deferred.Linear(y, x, w, bias, t, add || bias.IsNil())
+}
+
+type normsByLeaves struct{ *deferred }
+
+func (d *normsByLeaves) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int,
+	eps float32, add bool, l *npu.Leaves) {
+	whole := *l
+	whole.Units = l.Ends
+	d.deferred.RMSNormBackward(dx, dWeight, dy, x, weight, heads, eps, add, &whole)
 }

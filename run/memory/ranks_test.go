@@ -113,7 +113,7 @@ func TestMicroBatchRows(t *testing.T) {
 			cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 32, 8, 120
 			var tokens Tokens
 			tokens.AddPrompt(36, 1000, &cfg.Rollout)
-			require.Equal(t, Tokens{Leaf: 996, Step: 32 * 996}, tokens)
+			require.Equal(t, Tokens{Sequence: 36 + 120, Leaf: 996, Step: 32 * 996}, tokens)
 			require.Equal(t, test.want, tokens.MicroBatchRows(&cfg, test.sft))
 		})
 	}
@@ -126,9 +126,9 @@ func TestLeaf(t *testing.T) {
 	cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 2, 8, 1001
 	var tokens Tokens
 	tokens.AddPrompt(96, 10_000, &cfg.Rollout)
-	require.Equal(t, Tokens{Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
+	require.Equal(t, Tokens{Sequence: 96 + 1001, Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
 	sft := Demonstrations([]trainer.Demonstration{
 		{Prompt: make([]int32, 30), Spans: rollout.Demonstrated(make([]int32, 70))},
 		{Prompt: make([]int32, 40), Spans: rollout.Demonstrated(make([]int32, 20))}}, 64)
-	require.Equal(t, Tokens{Leaf: 512, Step: 6400}, sft)
+	require.Equal(t, Tokens{Sequence: 100, Leaf: 512, Step: 6400}, sft)
 }

@@ -8,8 +8,9 @@ import (
 
 // Tokens are upper bounds on numbers of tokens in a run's data.
 type Tokens struct {
-	Leaf int // tokens in a leaf, which a pass does not divide
-	Step int // tokens in all sequences of a step
+	Sequence int // tokens in a prompt and a response
+	Leaf     int // tokens in a leaf, which a pass does not divide
+	Step     int // tokens in all sequences of a step
 }
 
 // AddPrompt raises t to cover steps whose prompts all have the given number of tokens. positions is the model's
@@ -17,6 +18,7 @@ type Tokens struct {
 func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
 	response := min(r.MaxTokens, positions-prompt)
 	group := prompt + r.GroupSize*response
+	t.Sequence = max(t.Sequence, prompt+response)
 	t.Leaf = max(t.Leaf, prompt+response, min(group, attention.LeafRows(prompt)))
 	t.Step = max(t.Step, r.PromptsPerStep*group)
 }
@@ -27,7 +29,7 @@ func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
 	for i := range all {
 		longest = max(longest, len(all[i].Prompt)+all[i].Spans.Tokens())
 	}
-	return Tokens{Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
+	return Tokens{Sequence: longest, Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
 }
 
 // MicroBatchRows returns the maximum rows of the micro-batches into which a run cuts its steps. sft selects

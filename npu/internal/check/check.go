@@ -143,8 +143,9 @@ func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Toke
 	d.MatrixSums("embed backward", dTable)
 	d.Len("embed backward: dy", dy, n*dTable.Cols)
 	d.Indices("embed backward: ids", t.IDs, dTable.Rows)
-	d.Buffer("embed backward: first rows", t.Firsts.Buffer, npu.Int32, t.Firsts.Len())
-	d.Buffer("embed backward: next rows", t.Next.Buffer, npu.Int32, n)
+	d.Indices("embed backward: rows", t.Rows, n)
+	d.Buffer("embed backward: rows", t.Rows.Buffer, npu.Int32, n)
+	d.Indices("embed backward: starts", t.Starts, n+1)
 	fixedPoint("embed backward", format)
 }
 
@@ -178,10 +179,11 @@ func (d *Device) MatrixSums(what string, m npu.MatrixSums) {
 	d.Sums(what, m.Sums, d.MatrixLen(m.Rows, m.Cols))
 }
 
-// Leaves requires the ends of leaves to be rows and the fixed-point format to be valid.
+// Leaves requires the ends of leaves and units to be rows and the fixed-point format to be valid.
 // Batch.Leaves has checked their order.
 func (d *Device) Leaves(what string, l *npu.Leaves) {
 	d.Indices(what, l.Ends, l.Rows+1)
+	d.Indices(what, l.Units, l.Rows+1)
 	fixedPoint(what, l.FixedPoint)
 }
 

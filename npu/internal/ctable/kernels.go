@@ -43,8 +43,8 @@ func cFixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
 }
 
 func cLeaves(l *npu.Leaves) C.leaves {
-	return C.leaves{ends: addr(l.Ends.Buffer), n: C.int32_t(l.Ends.Len()), rows: C.int32_t(l.Rows),
-		format: cFixedPoint(l.FixedPoint)}
+	return C.leaves{ends: addr(l.Ends.Buffer), units: addr(l.Units.Buffer), n: C.int32_t(l.Ends.Len()),
+		n_units: C.int32_t(l.Units.Len()), rows: C.int32_t(l.Rows), format: cFixedPoint(l.FixedPoint)}
 }
 
 func cSegments(s npu.Segments) C.segments {
@@ -100,8 +100,8 @@ func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 func (d *device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
 	C.t_embed_backward(d.t, d.d, cMatrixSums(dTable), addr(dy), C.tokens{
-		ids: addr(tokens.IDs.Buffer), firsts: addr(tokens.Firsts.Buffer), next: addr(tokens.Next.Buffer),
-		t: C.int32_t(tokens.IDs.Len()), lists: C.int32_t(tokens.Firsts.Len()),
+		ids: addr(tokens.IDs.Buffer), rows: addr(tokens.Rows.Buffer), starts: addr(tokens.Starts.Buffer),
+		t: C.int32_t(tokens.IDs.Len()), lists: C.int32_t(tokens.Lists()),
 	}, cFixedPoint(format))
 }
 
