@@ -45,12 +45,20 @@
 #define MATRIX(field) NEAR(field.data, far_matrix(d, a->field.rows, a->field.cols))
 #define SUMS(field, n) (NEAR(field.data, n), NEAR(field.mark, 1))
 #define MATRIX_SUMS(field) SUMS(field.sums, far_matrix(d, a->field.rows, a->field.cols))
-#define LEAVES(field)                                            \
-  INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1), \
-      INDICES(field.units, a->field.n_units, 0, (int64_t)a->field.rows + 1)
+#define LEAVES(field) \
+  (INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1), NEAR(field.units, a->field.n_units), far_units(d, &a->field))
 #define INDEX_END INT32_MAX /* for indices whose limit is the size of another operand */
 
 static int64_t far_matrix(easyrl_device *d, int32_t rows, int32_t cols) { return d->api->matrix_len(d->cpu, rows, cols); }
+
+/* Records a failure unless units of at most EASYRL_UNIT_ROWS rows cover all rows. */
+static void far_units(easyrl_device *d, const easyrl_leaves *l) {
+  int32_t row = 0;
+  for (int32_t i = 0; l->units && i < l->n_units; row = l->units[i++])
+    if (l->units[i] < row || l->units[i] > row + EASYRL_UNIT_ROWS)
+      far_fail(d, "leaves.units", "unit %d ends at row %d, expected %d to %d", (int)i, (int)l->units[i], (int)row, (int)row + EASYRL_UNIT_ROWS);
+  if (row != l->rows) far_fail(d, "leaves.units", "units end at row %d, expected %d", (int)row, (int)l->rows);
+}
 
 ARGS(copy, char *dst; const char *src; int64_t bytes;)
 RUN(copy) {

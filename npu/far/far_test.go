@@ -114,6 +114,36 @@ func TestPoison(t *testing.T) {
 	require.ErrorContains(t, d.Sync(), "gather_rows: rows: value 0 is 2147483647, expected 0 to ")
 }
 
+// Units have at most npu.UnitRows rows and cover all rows.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	const rows = npu.UnitRows + 1
+	x, w, sums := alloc(t, d, npu.Float32, rows), put(t, d, 1), npu.NewSums(alloc(t, d, npu.Int64, 2))
+	d.Zero(x)
+	d.Zero(sums.Buffer)
+	d.Zero(sums.Mark)
+	b := npu.NewBatch(d)
+	require.NoError(t, b.Begin(1+npu.MaxUnits(1, rows)+2))
+	good := b.Leaves(npu.FixedPoint{Scale: 1, Limit: 1}, []int32{rows}, rows)
+	long, short := b.Ints([]int32{rows}), b.Ints([]int32{rows - 1})
+	b.Upload()
+	for units, want := range map[npu.Ints]string{
+		good.Units: "",
+		long:       "rms_norm_backward: leaves.units: unit 0 ends at row 257, expected 0 to 256",
+		short:      "rms_norm_backward: leaves.units: units end at row 256, expected 257",
+	} {
+		l := good
+		l.Units = units
+		d.RMSNormBackward(x, sums, x, x, w, 1, 1, false, &l)
+		if err := d.Sync(); want != "" {
+			require.ErrorContains(t, err, want)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestUseAfterFree(t *testing.T) {
 	t.Parallel()
 	d := open(t)
