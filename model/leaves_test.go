@@ -27,7 +27,11 @@ func randomLeaves(rng *rand.Rand, n, vocab int) []leaf {
 		for range 1 + i%2 {
 			l.prompts = append(l.prompts, randomTokens(rng, 3+rng.IntN(9), vocab))
 			var responses [][]int32
-			for range 1 + rng.IntN(3) {
+			n := 1 + rng.IntN(3)
+			if i == 2 { // a leaf of two units, of rows and of targets
+				n = 40
+			}
+			for range n {
 				ids := randomTokens(rng, 1+rng.IntN(20), vocab)
 				responses = append(responses, ids)
 				for range ids {
@@ -109,7 +113,7 @@ func (d *ranges) RMSNormBackward(dx npu.Buffer, dw npu.Sums, dy, x, w npu.Buffer
 	d.Device.RMSNormBackward(dx, dw, dy, x, w, heads, eps, add, l)
 }
 
-// The heads of a leaf share its range.
+// The heads of a unit share its range.
 func TestNormsOfHeadsShareTheRange(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]

@@ -112,10 +112,13 @@ func draw(c *model.Config, seed uint64, n int, next func() *attention.Layout) {
 		}
 		return out
 	}
-	for range n {
+	for i := range n {
 		l := next()
 		for range 1 + rng.IntN(3) {
 			l.AddGroup(ids(3+rng.IntN(9)), [][]int32{ids(1 + rng.IntN(20)), ids(1 + rng.IntN(20))})
+			if i == 0 { // a leaf of two units
+				l.AddGroup(ids(5), slices.Repeat([][]int32{ids(20)}, npu.UnitRows/16))
+			}
 			l.EndLeaf()
 		}
 	}
@@ -236,7 +239,7 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 	}
 }
 
-// The heads of a leaf share its limit in norms of queries and keys, on a rank with some of the heads too.
+// The heads of a unit share its limit in norms of queries and keys, on a rank with some of the heads too.
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]
