@@ -83,7 +83,7 @@ func TestOpenErrors(t *testing.T) {
 			source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))),
 			"library has version 99, expected 5"},
 		"small table": {build(t, "libsmall.so",
-			source(t, "static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = 64};\n"+returning("&t"))),
+			source(t, "static easyrl_device_api t = {EASYRL_DEVICE_VERSION, .size = 64};\n"+returning("&t"))),
 			"library's table has 64 bytes, expected at least "},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>
