@@ -111,6 +111,7 @@ static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const 
 }
 
 #define EMBED_LISTS 64 /* lists per task of kernel_embed_backward */
+#define EMBED_AHEAD 16 /* rows of lists that it prefetches */
 
 typedef struct {
   easyrl_matrix_sums m;
@@ -119,27 +120,33 @@ typedef struct {
   fixed_format format;
 } embed_job;
 
+/* Sets v to m vectors of row rows[r] of dy, which are lanes columns each from k on. With add, adds them. */
+SIMD_INLINE void embed_backward_row(const embed_job *j, const int m, int lanes, int32_t r, int64_t k, int add, vf *v) {
+  int64_t cols = j->m.cols;
+  const float *row = j->dy + j->tokens.rows[r] * cols + k;
+  if (r + EMBED_AHEAD < j->tokens.t) { /* the rows of the next lists are elsewhere in memory */
+    const float *ahead = j->dy + j->tokens.rows[r + EMBED_AHEAD] * cols + k;
+#pragma GCC unroll 4
+    for (int c = 0; c < m; c++) __builtin_prefetch(ahead + c * VL);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < m; c++) v[c] = add ? v_add(v[c], v_load_n(row + c * VL, lanes)) : v_load_n(row + c * VL, lanes);
+}
+
 /* Adds lists [first, last), which have the same id, to columns of the table from k on: m vectors of lanes
  * columns. Their sum is complete before it is added to the table, whose columns are far apart. */
 SIMD_INLINE void embed_backward_lists(const embed_job *j, const int m, int lanes, int32_t first, int32_t last, int64_t k) {
-  const int32_t *rows = j->tokens.rows, *starts = j->tokens.starts;
-  const float *dy = j->dy + k;
-  int64_t cols = j->m.cols, id = j->tokens.ids[rows[starts[first]]], total[4 * VL] = {0};
+  const int32_t *starts = j->tokens.starts;
+  int64_t id = j->tokens.ids[j->tokens.rows[starts[first]]], total[4 * VL] = {0};
   for (int32_t i = first; i < last; i++) {
-    const float *row = dy + rows[starts[i]] * cols;
     vf v[4], list[4]; /* list is in memory, because fixed_add takes its address */
-#pragma GCC unroll 4
-    for (int c = 0; c < m; c++) v[c] = v_load_n(row + c * VL, lanes);
-    for (int32_t r = starts[i] + 1; r < starts[i + 1]; r++) {
-      row = dy + rows[r] * cols;
-#pragma GCC unroll 4
-      for (int c = 0; c < m; c++) v[c] = v_add(v[c], v_load_n(row + c * VL, lanes));
-    }
+    embed_backward_row(j, m, lanes, starts[i], k, 0, v);
+    for (int32_t r = starts[i] + 1; r < starts[i + 1]; r++) embed_backward_row(j, m, lanes, r, k, 1, v);
 #pragma GCC unroll 4
     for (int c = 0; c < m; c++) list[c] = v[c];
     fixed_add(m, list, total, VL, j->m.sums.mark, j->format);
   }
-  int64_t *sum = j->m.sums.data + (id / PANEL * cols + k) * PANEL + id % PANEL;
+  int64_t *sum = j->m.sums.data + (id / PANEL * j->m.cols + k) * PANEL + id % PANEL;
 #pragma GCC unroll 16
   for (int l = 0; l < (m - 1) * VL + lanes; l++) sum[l * PANEL] = (int64_t)((uint64_t)sum[l * PANEL] + (uint64_t)total[l]);
 }
