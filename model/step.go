@@ -44,7 +44,7 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	}
 	s, b := &r.step, r.batch
 	s.fill(rows, params, key.rows)
-	if err := b.Begin(10*key.rows + c.Changes()); err != nil { // 5 lists, and 5 values of sampling parameters
+	if err := b.Begin(11*key.rows + 1 + c.Changes()); err != nil { // 6 lists, and 5 values of sampling parameters
 		return npu.Buffer{}, err
 	}
 	logits, err := r.begin(key.rows, key.rows, int32(key.longest-1))

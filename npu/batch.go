@@ -72,12 +72,18 @@ type Tokens struct {
 // Lists returns the number of lists.
 func (t *Tokens) Lists() int { return max(0, t.Starts.Len()-1) }
 
-// Tables are the pages of sequences in a key-value cache.
+// QueryBlock is the maximum number of rows in a block of Tables.
+const QueryBlock = 64
+
+// Tables say which positions of a key-value cache each of N query rows sees.
 type Tables struct {
-	Pages  Ints // [rows, Stride]
+	Pages  Ints // [sequences, Stride]: the pages of each sequence
 	Stride int
-	Rows   Ints // row of each sequence in Pages
-	Lens   Ints // number of positions of each sequence
+	Rows   Ints // [N] row of each query row's sequence in Pages
+	Lens   Ints // [N] number of positions that each query row sees
+	// Blocks [N+1] are rows of one sequence whose lengths do not fall, so that a kernel reads their keys once: block b
+	// has rows Blocks[b] to Blocks[b+1], at most QueryBlock. The last blocks may be empty.
+	Blocks Ints
 }
 
 // SampleParams sets how one row's next token is drawn.
@@ -251,14 +257,25 @@ func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
 	return t
 }
 
-// Tables adds, for each sequence, its row in the page table [rows, stride] and its length in
-// positions. Entries beyond a length are ignored. It panics if a length is below 1 or beyond its
-// row.
+// Tables adds, for each query row, the row of its sequence in the page table [sequences, stride] and the number of
+// positions that it sees. Entries beyond a length are ignored. Tables adds 3 values for each row, and one. It panics
+// if a length is below 1 or beyond its row of the page table.
 func (b *Batch) Tables(pages Ints, stride int, rows, lens []int32) Tables {
 	t := Tables{Pages: pages, Stride: stride, Rows: b.Ints(rows), Lens: b.Ints(lens)}
 	if len(rows) != len(lens) {
-		panic(fmt.Sprintf("npu: %d rows of %d sequences", len(rows), len(lens)))
+		panic(fmt.Sprintf("npu: sequences of %d rows, lengths of %d", len(rows), len(lens)))
 	}
+	blocks := make([]int32, 0, len(rows)+1)
+	for i := range rows {
+		if i > 0 && rows[i] == rows[i-1] && lens[i] >= lens[i-1] && i-int(blocks[len(blocks)-1]) < QueryBlock {
+			continue
+		}
+		blocks = append(blocks, int32(i))
+	}
+	for len(blocks) <= len(rows) {
+		blocks = append(blocks, int32(len(rows)))
+	}
+	t.Blocks = b.Ints(blocks)
 	if len(lens) > 0 && (t.Lens.Min < 1 || int(t.Lens.Max) > stride*PageSize) {
 		panic(fmt.Sprintf("npu: lengths of %d to %d positions, expected 1 to %d", t.Lens.Min, t.Lens.Max,
 			stride*PageSize))

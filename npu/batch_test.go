@@ -265,28 +265,29 @@ func TestTokensOfUnits(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	t.Parallel()
-	b := begin(t, 8)
+	b := begin(t, 11)
 	pages := b.Ints([]int32{3, 0, 9, 4})
 	l := b.Tables(pages, 2, []int32{1, 0}, []int32{1, 2 * npu.PageSize})
 	b.Upload()
 	require.Equal(t, []int32{3, 0, 9, 4}, l.Pages.Int32s())
 	require.Equal(t, []int32{1, 0}, l.Rows.Int32s())
 	require.Equal(t, []int32{1, 32}, l.Lens.Int32s())
+	require.Equal(t, []int32{0, 1, 2}, l.Blocks.Int32s())
 	require.Equal(t, 2, l.Stride)
 	require.Equal(t, []int32{0, 9, 0, 1, 1, 32},
 		[]int32{l.Pages.Min, l.Pages.Max, l.Rows.Min, l.Rows.Max, l.Lens.Min, l.Lens.Max})
-	none := begin(t, 0).Tables(npu.Ints{}, 2, nil, nil)
+	none := begin(t, 1).Tables(npu.Ints{}, 2, nil, nil)
 	require.Zero(t, none.Lens.Len())
 	for name, test := range map[string]struct {
 		rows, lens []int32
 		want       string
 	}{
-		"a row missing":      {[]int32{0}, []int32{1, 1}, "npu: 1 rows of 2 sequences"},
-		"a row left over":    {[]int32{0}, nil, "npu: 1 rows of 0 sequences"},
+		"a row missing":      {[]int32{0}, []int32{1, 1}, "npu: sequences of 1 rows, lengths of 2"},
+		"a row left over":    {[]int32{0}, nil, "npu: sequences of 1 rows, lengths of 0"},
 		"a length of 0":      {[]int32{0, 1}, []int32{5, 0}, "npu: lengths of 0 to 5 positions, expected 1 to 32"},
 		"a length too large": {[]int32{0, 1}, []int32{33, 1}, "npu: lengths of 1 to 33 positions, expected 1 to 32"},
 	} {
-		require.PanicsWithValue(t, test.want, func() { begin(t, 8).Tables(pages, 2, test.rows, test.lens) }, name)
+		require.PanicsWithValue(t, test.want, func() { begin(t, 10).Tables(pages, 2, test.rows, test.lens) }, name)
 	}
 }
 

@@ -13,8 +13,7 @@
 // same bits. The order is part of each kernel's contract:
 //
 //   - A chain is acc = fma(a_k, b_k, acc) over k ascending, in float32.
-//     Matrix products and attention's scores, sums and weighted values are
-//     chains. A product that adds to its output starts its chains from the
+//     Matrix products and attention's scores are chains, see also AttentionKernels. A product that adds to its output starts its chains from the
 //     value in the output, so accumulating over several calls gives the bits
 //     of one long call.
 //   - A leaf is a range of rows. Kernels that compute the gradient of a weight
@@ -38,6 +37,14 @@ const PageSize = 16
 
 // UnitRows is the number of rows of a unit.
 const UnitRows = 256
+
+// Attention sums over tiles of KeyTile positions in splits of KeySplit, and gradients of keys and values over
+// units of RowUnit rows. See AttentionKernels.
+const (
+	KeyTile  = 64
+	KeySplit = 512
+	RowUnit  = 1024
+)
 
 // Product is the gradient DY [T, W.Rows] of x·Wᵀ, a term of LinearBackwardInput.
 // Block is the number of rows of W that it contributes at a time; tensor ranks divide
@@ -63,6 +70,8 @@ type Wide [3]uint64
 // KV, Dim]. Query head h attends to key-value head h / (Q / KV).
 type Heads struct {
 	Q, KV, Dim int
+	// Window is the number of positions that a row sees, its own and those before it; 0 means all.
+	Window int
 }
 
 // AdamWParams are the scalars of one AdamW update (Loshchilov and Hutter 2019,
@@ -293,17 +302,40 @@ type RowKernels interface {
 	SwiGLUBackward(dGate, dUp, dy, gate, up Buffer)
 }
 
-// AttentionKernels compute attention over a pass's own keys or over a cache.
+// AttentionKernels compute attention over a pass's own keys or over a cache. The bits of a row are the same in both,
+// whatever the layout, the batch and the device.
+//
+// A row sees the keys on its path, its own included, whose positions are within the window. Forward, with c =
+// log2(e)/sqrt(Dim) in float32, a row and query head sum over tiles of KeyTile positions, which are aligned to the
+// position in the sequence and ascend (Milakov and Gimelshein 2018, with a maximum that is a whole number, so that
+// rescaling is exact):
+//
+//	s_j = chain of q·k_j over Dim
+//	m'  = max(m, round(c·max s_j) + 1), with c·max s_j clamped to ±2^19
+//	a   = 2^(m-m')
+//	p_j = 2^fma(s_j, c, -m'), or 0 if the row does not see j
+//	l   = fma(l, a, fold of p_j)
+//	o   = chain of p_j·v_j over the tile that starts from o·a
+//
+// Tiles are in splits of KeySplit positions, aligned likewise. A split starts from m = -2^20, l = 0 and o = 0. At its
+// end, with n = max(M, m), x = 2^(M-n) and y = 2^(m-n), the sums over splits become M = n, L = fma(l, y, L·x) and O =
+// fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own; powers below
+// 2^-126 are 0. A maximum ignores NaN. If q, k or v have values that are not finite, the values of their tree or sequence are undefined.
 type AttentionKernels interface {
-	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out
-	// and q [T, Q, Dim], k and v [T, KV, Dim]. The order for each row and head, over
-	// keys in ascending position: scores are chains over Dim, scaled after the chain;
-	// then the maximum; then p = exp(score - max), with their sum and the weighted
-	// values as chains; then the product with 1/sum. stats [T, Q, 2] keeps max and
-	// 1/sum for the backward pass; it may be none.
+	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out and q [T, Q, Dim], k and v [T, KV,
+	// Dim]. stats [T, Q, 2] keeps M and 1/L for the backward pass; it may be none.
 	Attention(out, stats, q, k, v Buffer, segments Segments, h Heads)
-	// AttentionBackward writes dq, dk and dv; it does not add to them. dOut and dq
-	// may share memory.
+	// AttentionBackward writes dq, dk and dv; it does not add to them. dOut and dq may share memory. For each row and
+	// query head:
+	//
+	//	D    = fold of dOut·out over Dim, by fused multiply-adds
+	//	p_j  = 2^fma(s_j, c, -M)·(1/L)
+	//	dS_j = p_j·(dOut·v_j - D), where dOut·v_j is a chain over Dim
+	//	dq   = (chain of dS_j·k_j over the keys)/sqrt(Dim) + 0
+	//
+	// A unit is RowUnit rows of a segment, from its first; the last may be shorter. For each unit, dk_j and dv_j are chains
+	// of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
+	// units of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
 	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes to slot
@@ -311,9 +343,8 @@ type AttentionKernels interface {
 	// have pages·PageSize·KV·Dim values in the device's own layout, page after page, so that Copy
 	// can copy a page.
 	CacheWrite(cacheK, cacheV, k, v Buffer, slots Ints, h Heads)
-	// AttentionCached computes Attention for one query row per sequence. Row i attends to the
-	// first t.Lens[i] positions of the pages in row t.Rows[i] of the table. The order and the
-	// bits are those of Attention.
+	// AttentionCached computes Attention for query rows of sequences in a cache. Row i attends to the first t.Lens[i]
+	// positions of the pages in row t.Rows[i] of the table.
 	AttentionCached(out, q, cacheK, cacheV Buffer, t *Tables, h Heads)
 }
 

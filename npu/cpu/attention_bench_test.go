@@ -153,7 +153,7 @@ func BenchmarkAttentionCached(b *testing.B) {
 			width := len(pages) * npu.PageSize * h.KV * h.Dim
 			q, out, cacheK, cacheV := random(t*h.Q*h.Dim), random(t*h.Q*h.Dim), random(width), random(width)
 			var tables npu.Tables
-			batch(b, d, len(pages)+2*len(lens),
+			batch(b, d, len(pages)+3*len(lens)+1,
 				func(a *npu.Batch) { tables = a.Tables(a.Ints(pages), stride, rows, lens) })
 			for b.Loop() {
 				d.AttentionCached(out, q, cacheK, cacheV, &tables, h)

@@ -55,6 +55,14 @@ const (
 	expQ3    = 0x1.12309cp-7
 	expQ4    = 0x1.6a48f6p-10
 
+	exp2Min = -126 // exp2of and pow2 of less are 0
+	exp2P0  = 0x1.62e430p-1
+	exp2P1  = 0x1.ebfbdap-3
+	exp2P2  = 0x1.c6aed4p-5
+	exp2P3  = 0x1.3b2dbcp-7
+	exp2P4  = 0x1.5f456ap-10
+	exp2P5  = 0x1.41d334p-13
+
 	logLn2Hi = 0x1.62e400p-1
 	logLn2Lo = 0x1.7f7d1cp-20
 	logQ0    = 0x1.555548p-2
@@ -87,6 +95,34 @@ func exp32(x float32) float32 {
 	half := i >> 1
 	p = float32(p * math.Float32frombits(uint32(half+127)<<23))
 	return float32(p * math.Float32frombits(uint32(i-half+127)<<23))
+}
+
+// exp2of is v_exp2 of csrc/easyrl_math.h, which explains the method.
+func exp2of(x float32) float32 {
+	if x < exp2Min {
+		return 0
+	}
+	x = min(x, 128) // min keeps NaN
+	t := x + expRound
+	r := x - (t - expRound)
+	p := fma32(exp2P5, r, exp2P4)
+	p = fma32(p, r, exp2P3)
+	p = fma32(p, r, exp2P2)
+	p = fma32(p, r, exp2P1)
+	p = fma32(p, r, exp2P0)
+	p = fma32(p, r, 1)
+	if p != p {
+		return p
+	}
+	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(t)<<23)
+}
+
+// pow2 returns 2^n for a whole n from -2^21 to 0, and 0 for n below -126.
+func pow2(n float32) float32 {
+	if n < exp2Min {
+		return 0
+	}
+	return math.Float32frombits(uint32(int32(n)+127) << 23)
 }
 
 // log32 is s_log of csrc/easyrl_math.h, which explains the method.

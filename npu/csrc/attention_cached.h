@@ -1,28 +1,27 @@
-/* The key-value cache and attention of single rows over it.
+/* The key-value cache and attention of rows of sequences over it.
  *
- * A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
+ * A lane is a row of a block, which has rows of one sequence, in one of the query heads that read the
+ * same key-value head. Lanes count through the heads of a row first, then through the rows. A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
  * so that a vector is one dimension of all the page's keys. Values are
  * [KV][PAGE][Dim]. */
 #ifndef EASYRL_ATTENTION_CACHED_H
 #define EASYRL_ATTENTION_CACHED_H
 
-#include "device.h"
-#include "easyrl_math.h"
-#include "simd.h"
+#include "attention_tile.h"
 
 #define CACHE_PAGE EASYRL_PAGE_SIZE
 _Static_assert(CACHE_PAGE == VL, "a page is one vector");
 
 #if defined(SIMD_AVX512)
-#define CACHE_HEADS 4 /* heads, pages and vectors of a register block */
+#define CACHE_LANES 4 /* lanes, pages and vectors of a register block */
 #define CACHE_PAGES 4
 #define CACHE_NV 4
 #else
-#define CACHE_HEADS 2
+#define CACHE_LANES 2
 #define CACHE_PAGES 2
 #define CACHE_NV 2
 #endif
-#define CACHE_ROWS 16 /* rows per task of cache_write */
+#define CACHE_ROWS 16 /* rows per task of cache_write, and rows of a block that share a pass over the keys */
 
 typedef struct {
   float *cache_k, *cache_v;
@@ -58,163 +57,268 @@ typedef struct {
   const float *q, *cache_k, *cache_v;
   easyrl_tables tables;
   easyrl_heads h;
-  float scale;
+  int64_t window;
   float *scratch;
-  int64_t part; /* floats of scratch per thread: p of CACHE_HEADS heads */
+  int64_t part, lanes; /* floats of scratch per thread; most lanes in a cache_block */
 } cache_attend;
 
-/* The operands of one block of query heads that read the same key-value head: q [heads][dim],
- * p [heads][padded] and out [heads][dim]. k and v point to that key-value head in page 0 of
- * the cache. table lists the sequence's pages. */
+/* The sums of a lane over a split, or over the splits so far. */
+typedef struct { float m, l; } cache_sums;
+
+/* Some rows of a block and a key-value head. q and out are [lanes][dim] at the offsets at. k and v point
+ * to that key-value head in page 0 of the cache. table lists the sequence's pages. A lane sees the
+ * positions from seen[lane] to last[lane]. */
 typedef struct {
   const float *q, *k, *v;
-  float *p, *out;
+  float *out;
   const int32_t *table;
   int64_t page; /* floats in a page of all heads */
-  int64_t len, padded;
-  int32_t dim;
-  float scale;
+  int32_t dim, wide, lanes;
+  float exponent;
+  int64_t *at, *seen, *last;
+  int64_t most;          /* keys, whole tiles of a split, that a pass takes at a time */
+  float *p;              /* [CACHE_LANES][most] scores, then weights */
+  cache_sums *split, *all;
+  float *split_o, *all_o; /* [lanes][wide] */
 } cache_block;
 
-/* Writes the scores of a number of pages, from page first on, to p, and raises max to their
- * maxima, lane by lane. */
-SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, const int heads, const int pages) {
-  vf acc[CACHE_HEADS][CACHE_PAGES], b[CACHE_PAGES];
-  const float *k[CACHE_PAGES];
+/* Writes the products of some lanes, from lane on, and the keys of some pages, from page on, to p [lanes][most]. */
+SIMD_INLINE void cache_scores(const cache_block *a, float *p, int32_t lane, int64_t page, const int lanes, const int pages) {
+  vf acc[CACHE_LANES][CACHE_PAGES], b[CACHE_PAGES];
+  const float *k[CACHE_PAGES], *q[CACHE_LANES];
+#pragma GCC unroll 4
+  for (int r = 0; r < lanes; r++) q[r] = a->q + a->at[lane + r];
 #pragma GCC unroll 4
   for (int i = 0; i < pages; i++) {
-    k[i] = a->k + a->table[first + i] * a->page;
+    k[i] = a->k + a->table[page + i] * a->page;
 #pragma GCC unroll 4
-    for (int r = 0; r < heads; r++) acc[r][i] = v_zero();
+    for (int r = 0; r < lanes; r++) acc[r][i] = v_zero();
   }
   for (int32_t e = 0; e < a->dim; e++) {
 #pragma GCC unroll 4
     for (int i = 0; i < pages; i++) b[i] = v_load(k[i] + (int64_t)e * CACHE_PAGE);
 #pragma GCC unroll 4
-    for (int r = 0; r < heads; r++) {
-      vf x = v_set1(a->q[r * a->dim + e]);
+    for (int r = 0; r < lanes; r++) {
+      vf x = v_set1(q[r][e]);
 #pragma GCC unroll 4
       for (int i = 0; i < pages; i++) acc[r][i] = v_fma(x, b[i], acc[r][i]);
     }
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < pages; i++) {
-    int64_t at = (first + i) * CACHE_PAGE;
+  for (int r = 0; r < lanes; r++)
 #pragma GCC unroll 4
-    for (int r = 0; r < heads; r++) {
-      vf s = v_mul(acc[r][i], v_set1(a->scale));
-      if (at + CACHE_PAGE > a->len) s = v_select_n((int)(a->len - at), s, v_set1(-INFINITY));
-      max[r] = v_max(s, max[r]);
-      v_store(a->p + r * a->padded + at, s);
-    }
-  }
+    for (int i = 0; i < pages; i++) v_store(p + r * a->most + i * CACHE_PAGE, acc[r][i]);
 }
 
-/* out = (chain over positions of p and value) * (1 / (chain of p)) for nv vectors of Dim from
- * e on. full is nonzero if the vectors are whole; otherwise nv is 1 and width is the width of
- * the vector. Each block of Dim recomputes the chain of p in every lane, which costs little
- * compared with the products. */
-SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, const int nv, const int full, int width) {
-  vf acc[CACHE_HEADS][CACHE_NV], b[CACHE_NV], sum[CACHE_HEADS];
+/* Adds a tile of keys, n positions from first on, to the sums of some lanes, from lane on, as att_softmax does. p has
+ * the tile's scores, which weights replace. */
+SIMD_INLINE int cache_softmax(const cache_block *a, float *p, float *factor, int32_t lane, int64_t first, int64_t n, const int lanes) {
+  int pages = (int)ceil_div(n, CACHE_PAGE), changed = 0;
+  vf exponent = v_set1(a->exponent), top[CACHE_LANES], sum[CACHE_LANES];
 #pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) {
-    sum[r] = v_zero();
-#pragma GCC unroll 4
-    for (int i = 0; i < nv; i++) acc[r][i] = v_zero();
+  for (int r = 0; r < lanes; r++) {
+    int64_t seen = a->seen[lane + r] - first, end = a->last[lane + r] + 1 - first;
+    float *x = p + r * a->most;
+    for (int64_t at = 0; at < pages * CACHE_PAGE && (seen > 0 || end < pages * CACHE_PAGE); at += CACHE_PAGE) {
+      vf s = v_select_n((int)max64(0, min64(VL, end - at)), v_load(x + at), v_set1(-INFINITY));
+      v_store(x + at, v_select_n((int)max64(0, min64(VL, seen - at)), v_set1(-INFINITY), s));
+    }
+    top[r] = v_load(x);
+    for (int i = 1; i < pages; i++) top[r] = v_max(v_load(x + i * CACHE_PAGE), top[r]);
   }
-  for (int64_t at = 0; at < a->len; at += CACHE_PAGE) {
-    const float *x = a->v + a->table[at / CACHE_PAGE] * a->page + e, *p = a->p + at;
-    int64_t n = min64(CACHE_PAGE, a->len - at);
-    for (int64_t j = 0; j < n; j++, p++, x += a->dim) {
+  float now[CACHE_LANES];
+#pragma GCC unroll 4
+  for (int r = 0; r < lanes; r++) {
+    cache_sums *s = &a->split[lane + r];
+    float bounded = v_hmax(top[r]) * a->exponent;
+    bounded = bounded < ATT_CLAMP ? bounded : ATT_CLAMP;
+    bounded = bounded > -ATT_CLAMP ? bounded : -ATT_CLAMP;
+    now[r] = ((bounded + EXP_ROUND) - EXP_ROUND) + 1.0f;
+    now[r] = now[r] > s->m ? now[r] : s->m;
+    changed |= now[r] > s->m;
+    factor[r] = s_pow2(s->m - now[r]);
+    s->m = now[r];
+    sum[r] = v_zero();
+  }
+  for (int i = 0; i < pages; i++)
+#pragma GCC unroll 4
+    for (int r = 0; r < lanes; r++) {
+      float *x = p + r * a->most + i * CACHE_PAGE;
+      vf w = v_exp2(v_fma(v_load(x), exponent, v_set1(-now[r])));
+      v_store(x, w);
+      sum[r] = v_add(sum[r], w);
+    }
+#pragma GCC unroll 4
+  for (int r = 0; r < lanes; r++) {
+    cache_sums *s = &a->split[lane + r];
+    s->l = fmaf(s->l, factor[r], v_fold(sum[r]));
+  }
+  return changed;
+}
+
+/* Keys of a pass: n positions from first on. factors has those that the sums of some lanes take before each tile, and
+ * changed says whether one of a tile's is not 1. The chains start from zero if start is nonzero. */
+typedef struct {
+  int64_t first, n;
+  int start;
+  int changed[ATT_SPLIT / ATT_KEYS];
+  float factors[ATT_SPLIT / ATT_KEYS][CACHE_LANES];
+} cache_pass;
+
+/* Continues the chains of some lanes, from lane on, with the weights and values of the keys of a pass, for nv vectors
+ * of Dim from e on. full is nonzero if the vectors are whole; otherwise nv is 1 and width is the width of the vector. */
+SIMD_INLINE void cache_weigh(const cache_block *a, const cache_pass *pass, int32_t lane, int32_t e, const int lanes, const int nv,
+                             const int full, int width) {
+  vf acc[CACHE_LANES][CACHE_NV], b[CACHE_NV];
+  float *o = a->split_o + (int64_t)lane * a->wide + e;
+  const float *p = a->p;
+#pragma GCC unroll 4
+  for (int r = 0; r < lanes; r++)
+#pragma GCC unroll 4
+    for (int i = 0; i < nv; i++) acc[r][i] = pass->start ? v_zero() : v_load(o + r * a->wide + i * VL);
+  for (int64_t at = 0; at < pass->n; at += CACHE_PAGE) {
+    if (at % ATT_KEYS == 0 && pass->changed[at / ATT_KEYS]) {
+#pragma GCC unroll 4
+      for (int r = 0; r < lanes; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < nv; i++) acc[r][i] = v_mul(acc[r][i], v_set1(pass->factors[at / ATT_KEYS][r]));
+    }
+    const float *x = a->v + a->table[(pass->first + at) / CACHE_PAGE] * a->page + e;
+    int64_t rows = min64(CACHE_PAGE, pass->n - at);
+    for (int64_t j = 0; j < rows; j++, p++, x += a->dim) {
 #pragma GCC unroll 4
       for (int i = 0; i < nv; i++) b[i] = v_keep(full ? v_load(x + i * VL) : v_load_n(x, width));
 #pragma GCC unroll 4
-      for (int r = 0; r < heads; r++) {
-        vf c = v_set1(p[r * a->padded]);
-        sum[r] = v_add(sum[r], c);
+      for (int r = 0; r < lanes; r++) {
+        vf c = v_set1(p[r * a->most]);
 #pragma GCC unroll 4
         for (int i = 0; i < nv; i++) acc[r][i] = v_fma(c, b[i], acc[r][i]);
       }
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) {
-    vf il = v_div(v_set1(1.0f), sum[r]);
+  for (int r = 0; r < lanes; r++)
 #pragma GCC unroll 4
-    for (int i = 0; i < nv; i++) {
-      vf y = v_mul(acc[r][i], il);
-      float *to = a->out + (int64_t)r * a->dim + e + i * VL;
-      if (full) v_store(to, y);
-      else v_store_n(to, y, width);
-    }
-  }
+    for (int i = 0; i < nv; i++) v_store(o + r * a->wide + i * VL, acc[r][i]);
 }
 
-/* The attention of one row's block of heads. */
-SIMD_INLINE void cache_attend_block(const cache_block *a, const int heads) {
-  vf max[CACHE_HEADS];
-  int64_t pages = ceil_div(a->len, CACHE_PAGE), i = 0;
+/* Adds the keys of a pass to the sums of some lanes. */
+SIMD_INLINE void cache_keys(const cache_block *a, cache_pass *pass, int32_t lane, const int lanes) {
+  int64_t n = ceil_div(pass->n, CACHE_PAGE), page = pass->first / CACHE_PAGE;
+  float *p = a->p;
   int32_t e = 0;
-#pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) max[r] = v_set1(-INFINITY);
-  while (i < pages) {
-    int64_t left = pages - i, n = min64(left, CACHE_PAGES);
-    if (left == CACHE_PAGES + 1) n = CACHE_PAGES - 1; /* a single page has too few chains to fill the multipliers */
-    switch (n) {
-      case 1: cache_scores(a, i, max, heads, 1); break;
-      case 2: cache_scores(a, i, max, heads, 2); break;
+  while (n > 0) {
+    int64_t take = min64(n, CACHE_PAGES);
+    if (n == CACHE_PAGES + 1) take = CACHE_PAGES - 1; /* a single page has too few chains to fill the multipliers */
+    switch (take) {
+      case 1: cache_scores(a, p, lane, page, lanes, 1); break;
+      case 2: cache_scores(a, p, lane, page, lanes, 2); break;
 #if CACHE_PAGES == 4
-      case 3: cache_scores(a, i, max, heads, 3); break;
-      case 4: cache_scores(a, i, max, heads, 4); break;
+      case 3: cache_scores(a, p, lane, page, lanes, 3); break;
+      case 4: cache_scores(a, p, lane, page, lanes, 4); break;
 #endif
     }
-    i += n;
+    n -= take, page += take, p += take * CACHE_PAGE;
   }
-#pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) {
-    vf m = v_set1(v_hmax(max[r]));
-    float *p = a->p + r * a->padded;
-    for (int64_t j = 0; j < a->padded; j += VL) v_store(p + j, v_exp(v_sub(v_load(p + j), m)));
+  for (int i = 0; i * ATT_KEYS < pass->n; i++) {
+    int64_t at = i * ATT_KEYS;
+    pass->changed[i] = cache_softmax(a, a->p + at, pass->factors[i], lane, pass->first + at, min64(ATT_KEYS, pass->n - at), lanes);
   }
-  for (; e + CACHE_NV * VL <= a->dim; e += CACHE_NV * VL) cache_weigh(a, e, heads, CACHE_NV, 1, VL);
-  for (; e + 2 * VL <= a->dim; e += 2 * VL) cache_weigh(a, e, heads, 2, 1, VL);
-  for (; e + VL <= a->dim; e += VL) cache_weigh(a, e, heads, 1, 1, VL);
-  if (e < a->dim) cache_weigh(a, e, heads, 1, 0, a->dim - e);
+  for (; e + CACHE_NV * VL <= a->dim; e += CACHE_NV * VL) cache_weigh(a, pass, lane, e, lanes, CACHE_NV, 1, VL);
+#if CACHE_NV == 4
+  for (; e + 2 * VL <= a->dim; e += 2 * VL) cache_weigh(a, pass, lane, e, lanes, 2, 1, VL);
+#endif
+  for (; e + VL <= a->dim; e += VL) cache_weigh(a, pass, lane, e, lanes, 1, 1, VL);
+  if (e < a->dim) cache_weigh(a, pass, lane, e, lanes, 1, 0, a->dim - e);
 }
 
-static void cache_attend_row(void *arg, int64_t task, int32_t thread) {
-  const cache_attend *a = arg;
-  int64_t t = task / a->h.kv, c = task % a->h.kv;
-  int32_t dim = a->h.dim, group = a->h.q / a->h.kv;
-  int64_t head = t * a->h.q + c * group, base = c * CACHE_PAGE * dim;
-  cache_block b = {
-      .q = a->q + head * dim, .k = a->cache_k + base, .v = a->cache_v + base,
-      .p = a->scratch + thread * a->part, .out = a->out + head * dim, .table = a->tables.pages + (int64_t)a->tables.rows[t] * a->tables.stride,
-      .page = (int64_t)CACHE_PAGE * a->h.kv * dim, .len = a->tables.lens[t], .padded = round_up(a->tables.lens[t], CACHE_PAGE),
-      .dim = dim, .scale = a->scale,
-  };
-  while (group > 0) {
-    int32_t heads = (int32_t)min64(group, CACHE_HEADS);
-    switch (heads) {
-      case 1: cache_attend_block(&b, 1); break;
-      case 2: cache_attend_block(&b, 2); break;
-#if CACHE_HEADS == 4
-      case 3: cache_attend_block(&b, 3); break;
-      case 4: cache_attend_block(&b, 4); break;
+/* Adds a split's sums to those of the splits before. */
+static void cache_merge(const cache_block *a) {
+  for (int32_t i = 0; i < a->lanes; i++) {
+    cache_sums *all = &a->all[i], *split = &a->split[i];
+    float *to = a->all_o + (int64_t)i * a->wide;
+    const float *o = a->split_o + (int64_t)i * a->wide;
+    float top = split->m > all->m ? split->m : all->m, x = s_pow2(all->m - top), y = s_pow2(split->m - top);
+    *all = (cache_sums){top, fmaf(split->l, y, all->l * x)};
+    for (int32_t e = 0; e < a->wide; e += VL)
+      v_store(to + e, v_fma(v_load(o + e), v_set1(y), v_mul(v_load(to + e), v_set1(x))));
+  }
+}
+
+static void cache_attend_block(cache_block *a) {
+  int64_t first = a->seen[0] / ATT_KEYS * ATT_KEYS, keys = a->last[a->lanes - 1] + 1;
+  for (int split = 0; first < keys; split++) {
+    int64_t end = min64(keys, round_up(first + 1, ATT_SPLIT));
+    for (int32_t i = 0; i < a->lanes; i++) a->split[i] = (cache_sums){ATT_NO_MAXIMUM, 0.0f};
+    for (int start = 1; first < end; start = 0) {
+      cache_pass pass = {.first = first, .n = min64(a->most, end - first), .start = start};
+      for (int32_t lane = 0; lane < a->lanes; lane += CACHE_LANES) {
+        switch (min64(CACHE_LANES, a->lanes - lane)) {
+          case 1: cache_keys(a, &pass, lane, 1); break;
+          case 2: cache_keys(a, &pass, lane, 2); break;
+#if CACHE_LANES == 4
+          case 3: cache_keys(a, &pass, lane, 3); break;
+          case 4: cache_keys(a, &pass, lane, 4); break;
 #endif
+        }
+      }
+      first += pass.n;
     }
-    b.q += heads * dim, b.out += heads * dim, group -= heads;
+    if (split) {
+      cache_merge(a);
+    } else { /* the first split's sums are those of all splits so far */
+      cache_sums *sums = a->all;
+      float *o = a->all_o;
+      a->all = a->split, a->all_o = a->split_o, a->split = sums, a->split_o = o;
+    }
+  }
+  for (int32_t i = 0; i < a->lanes; i++) {
+    vf il = v_set1(a->all[i].l == 0.0f ? 0.0f : 1.0f / a->all[i].l);
+    for (int32_t e = 0; e < a->dim; e += VL)
+      v_store_n(a->out + a->at[i] + e, v_add(v_mul(v_load(a->all_o + (int64_t)i * a->wide + e), il), v_zero()), (int)min64(VL, a->dim - e));
+  }
+}
+
+static void cache_attend_task(void *arg, int64_t task, int32_t thread) {
+  const cache_attend *a = arg;
+  int64_t block = task / a->h.kv, c = task % a->h.kv;
+  int32_t dim = a->h.dim, group = a->h.q / a->h.kv, row = a->tables.blocks[block], end = a->tables.blocks[block + 1];
+  if (row == end) return;
+  int64_t base = c * CACHE_PAGE * dim;
+  float *cursor = a->scratch + thread * a->part;
+  cache_block b = {
+      .q = a->q, .k = a->cache_k + base, .v = a->cache_v + base, .out = a->out,
+      .table = a->tables.pages + (int64_t)a->tables.rows[row] * a->tables.stride, .page = (int64_t)CACHE_PAGE * a->h.kv * dim,
+      .dim = dim, .wide = (int32_t)round_up(dim, VL), .exponent = score_exponent(dim),
+  };
+  b.at = att_take(&cursor, a->lanes * 8), b.seen = att_take(&cursor, a->lanes * 8), b.last = att_take(&cursor, a->lanes * 8);
+  b.p = att_take(&cursor, CACHE_LANES * ATT_SPLIT * 4);
+  b.split = att_take(&cursor, a->lanes * (int64_t)sizeof(cache_sums));
+  b.all = att_take(&cursor, a->lanes * (int64_t)sizeof(cache_sums));
+  b.split_o = att_take(&cursor, a->lanes * b.wide * 4), b.all_o = att_take(&cursor, a->lanes * b.wide * 4);
+  while (row < end) {
+    for (b.lanes = 0; row < end && b.lanes < a->lanes; row++) {
+      int64_t last = a->tables.lens[row] - 1;
+      for (int32_t head = 0; head < group; head++, b.lanes++) {
+        b.at[b.lanes] = ((int64_t)row * a->h.q + c * group + head) * dim;
+        b.seen[b.lanes] = max64(0, last + 1 - a->window), b.last[b.lanes] = last;
+      }
+    }
+    /* Many lanes read a tile from the nearest cache; few leave their sums in registers. */
+    b.most = b.lanes <= 4 * CACHE_LANES ? ATT_SPLIT : ATT_KEYS;
+    cache_attend_block(&b);
   }
 }
 
 static void kernel_attention_cached(easyrl_device *d, float *out, const float *q, const float *cache_k,
                                     const float *cache_v, easyrl_tables tables, easyrl_heads h) {
   cache_attend a = {.out = out, .q = q, .cache_k = cache_k, .cache_v = cache_v, .tables = tables, .h = h};
-  a.scale = (float)(1.0 / sqrt((double)h.dim));
-  a.part = round_up(tables.longest, CACHE_PAGE) * CACHE_HEADS;
+  a.window = h.window ? h.window : INT32_MAX;
+  a.lanes = (int64_t)CACHE_ROWS * (h.q / h.kv);
+  a.part = a.lanes * 2 * round_up(h.dim, VL) + CACHE_LANES * ATT_SPLIT + 5 * round_up(2 * a.lanes, 16);
   a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
   if (!a.scratch) return;
-  pool_run(d->pool, (int64_t)tables.n * h.kv, cache_attend_row, &a);
+  pool_run(d->pool, (int64_t)tables.n * h.kv, cache_attend_task, &a);
 }
 
 #endif

@@ -3,10 +3,9 @@
  *
  * A lane is a query row of one segment in one of the query heads that read the
  * same key-value head. Lanes count through the heads of a row first, then through
- * the rows. A tile is up to ATT_LANES lanes. Its keys are those that its last lane
- * attends to: the segment's ancestors, root first, then its own rows. Matrices of
- * a tile are [keys][ATT_LANES]. Key j of the tile's own segment is hidden from the
- * lanes below j * group - lane. Hidden keys are skipped, never multiplied by zero. */
+ * the rows. A tile is up to ATT_LANES lanes of one unit of rows (see npu.AttentionKernels).
+ * Its keys are those on its path that a lane attends to: of the segment's ancestors, root
+ * first, then of its own rows. Matrices of a tile are [keys][ATT_LANES]. */
 #ifndef EASYRL_ATTENTION_TILE_H
 #define EASYRL_ATTENTION_TILE_H
 
@@ -22,34 +21,44 @@
 #define ATT_NV 1
 #endif
 #define ATT_LANES (ATT_NV * VL)
-#define ATT_UNIT 64                    /* keys in a unit of work of the backward pass */
-#define ATT_SEEN (-((int64_t)1 << 40)) /* value of hidden for keys that every lane attends to */
+#define ATT_KEYS EASYRL_KEY_TILE
+#define ATT_SPLIT EASYRL_KEY_SPLIT
+#define ATT_PASS 256 /* keys, whole tiles of a split, that the forward pass takes at a time */
+#define ATT_TILES (ATT_PASS / ATT_KEYS)
+#define ATT_PART 64 /* keys in a part of the backward pass's work */
 
+#define ATT_NO_MAXIMUM -0x1p20f /* maximum of a lane before its first key */
+#define ATT_CLAMP 0x1p19f       /* largest magnitude of a scaled score that maxima count */
+
+/* The positions of a tile's keys are [from, keys). In the unit's sums, the chains of the keys
+ * from fresh on start with this tile, and those of the keys below done end with it. */
 typedef struct {
   int32_t segment, kv, lane, lanes;
-  int64_t keys; /* keys of the last lane */
+  int64_t from, keys, fresh, done;
   int64_t slot; /* offset of the backward pass's slot, in floats */
 } att_tile;
 
 /* Keys [first, first + n) of one segment and key-value head. */
-typedef struct { int32_t segment, kv, first, n; } att_unit;
+typedef struct { int32_t segment, kv, first, n; } att_part;
 
-/* Keys or values of one segment on a tile's path, a constant stride apart. */
-typedef struct { const float *rows; int64_t n; } att_span;
+/* n rows of keys or values on a tile's path, a constant stride apart. at is the offset of the
+ * first one in [T, KV, Dim]. */
+typedef struct { int64_t at, n; } att_span;
 
 /* A forest in the form that the kernels walk. before is the number of rows in a
  * segment's ancestors. Tiles are ordered by tree, key-value head, segment and
  * lane. Group g of tiles, [groups[g], groups[g+1]), is one tree and one key-value
- * head. */
+ * head. max_keys is the largest number of rows on a path, and max_span that of a tile's keys. */
 typedef struct {
   const easyrl_segment *segments;
   easyrl_heads h;
   int32_t n, group, dim_padded;
-  float scale;
-  int64_t depth, max_keys, n_tiles, n_units, n_groups;
+  int64_t stride, window;
+  float exponent, scale; /* of scores in exponents of 2, and 1/sqrt(Dim) */
+  int64_t depth, max_keys, max_span, n_tiles, n_parts, n_groups;
   int64_t *before, *groups;
   att_tile *tiles;
-  att_unit *units;
+  att_part *parts;
 } att_forest;
 
 /* Takes room for bytes from a scratch, rounded up to a multiple of a cache line. */
@@ -58,6 +67,11 @@ SIMD_INLINE void *att_take(float **cursor, int64_t bytes) {
   *cursor += round_up(ceil_div(bytes, 4), 16);
   return p;
 }
+
+/* log2(e)/sqrt(dim): scores times it are exponents of 2. */
+SIMD_INLINE float score_exponent(int32_t dim) { return (float)(0x1.71547652b82fep+0 / sqrt((double)dim)); }
+
+_Static_assert(EASYRL_ROW_UNIT % ATT_LANES == 0, "units have whole tiles");
 
 /* Returns the number of tiles of a segment for one key-value head. */
 SIMD_INLINE int64_t att_tiles_of(const att_forest *f, int32_t s) {
@@ -68,6 +82,9 @@ SIMD_INLINE int64_t att_tiles_of(const att_forest *f, int32_t s) {
 static int64_t att_forest_measure(att_forest *f, const easyrl_segment *segments, int32_t n, easyrl_heads h) {
   *f = (att_forest){.segments = segments, .h = h, .n = n, .group = h.q / h.kv};
   f->dim_padded = (int32_t)round_up(h.dim, VL);
+  f->stride = (int64_t)h.kv * h.dim;
+  f->window = h.window ? h.window : INT32_MAX;
+  f->exponent = score_exponent(h.dim);
   f->scale = (float)(1.0 / sqrt((double)h.dim));
   int64_t roots = 0;
   for (int32_t s = 0; s < n; s++) {
@@ -76,13 +93,35 @@ static int64_t att_forest_measure(att_forest *f, const easyrl_segment *segments,
     f->max_keys = max64(f->max_keys, keys);
     f->depth = max64(f->depth, depth);
     f->n_tiles += h.kv * att_tiles_of(f, s);
-    f->n_units += h.kv * ceil_div(segments[s].len, ATT_UNIT);
+    f->n_parts += h.kv * ceil_div(segments[s].len, ATT_PART);
     roots += segments[s].parent < 0;
   }
+  f->max_span = min64(f->max_keys, f->window + ATT_LANES);
   f->n_groups = roots * h.kv;
   return round_up(2 * n, 16) + round_up(2 * (f->n_groups + 1), 16) + 3 * round_up(n, 16) +
          round_up(f->n_tiles * (int64_t)sizeof(att_tile) / 4 + 1, 16) +
-         round_up(f->n_units * (int64_t)sizeof(att_unit) / 4 + 1, 16);
+         round_up(f->n_parts * (int64_t)sizeof(att_part) / 4 + 1, 16);
+}
+
+/* The position of a lane of a segment. */
+SIMD_INLINE int64_t att_position(const att_forest *f, int32_t segment, int64_t lane) {
+  return f->before[segment] + lane / f->group;
+}
+
+/* Appends the tiles of one unit, lanes [lane, end) of a segment, and returns their number. */
+static int64_t att_unit_tiles(const att_forest *f, att_tile *tiles, int32_t segment, int32_t kv, int64_t lane, int64_t end) {
+  int64_t n = 0;
+  for (; lane < end; lane += ATT_LANES, n++) {
+    int64_t lanes = min64(ATT_LANES, end - lane);
+    att_tile t = {.segment = segment, .kv = kv, .lane = (int32_t)lane, .lanes = (int32_t)lanes};
+    t.from = max64(0, att_position(f, segment, lane) - f->window + 1);
+    t.keys = att_position(f, segment, lane + lanes - 1) + 1;
+    t.fresh = n ? tiles[n - 1].keys : t.from;
+    t.done = t.keys;
+    if (n) tiles[n - 1].done = t.from;
+    tiles[n] = t;
+  }
+  return n;
 }
 
 /* Builds the arrays of a measured forest in scratch. */
@@ -91,7 +130,7 @@ static void att_forest_build(att_forest *f, float **cursor) {
   f->before = att_take(cursor, f->n * (int64_t)sizeof(int64_t));
   f->groups = att_take(cursor, (f->n_groups + 1) * (int64_t)sizeof(int64_t));
   f->tiles = att_take(cursor, f->n_tiles * (int64_t)sizeof(att_tile));
-  f->units = att_take(cursor, f->n_units * (int64_t)sizeof(att_unit));
+  f->parts = att_take(cursor, f->n_parts * (int64_t)sizeof(att_part));
   int32_t *root = att_take(cursor, f->n * 4), *next = att_take(cursor, f->n * 4), *last = att_take(cursor, f->n * 4);
   int64_t u = 0, t = 0, g = 0;
   for (int32_t s = 0; s < f->n; s++) {
@@ -102,45 +141,66 @@ static void att_forest_build(att_forest *f, float **cursor) {
     last[root[s]] = s;
     next[s] = -1;
     for (int32_t c = 0; c < f->h.kv; c++)
-      for (int32_t j = 0; j < segments[s].len; j += ATT_UNIT)
-        f->units[u++] = (att_unit){s, c, j, (int32_t)min64(ATT_UNIT, segments[s].len - j)};
+      for (int32_t j = 0; j < segments[s].len; j += ATT_PART)
+        f->parts[u++] = (att_part){s, c, j, (int32_t)min64(ATT_PART, segments[s].len - j)};
   }
+  int64_t unit = (int64_t)EASYRL_ROW_UNIT * f->group;
   for (int32_t r = 0; r < f->n; r++) {
     if (segments[r].parent >= 0) continue;
     for (int32_t c = 0; c < f->h.kv; c++) {
       f->groups[g++] = t;
       for (int32_t s = r; s >= 0; s = next[s]) {
-        int32_t lanes = segments[s].len * f->group;
-        for (int32_t lane = 0; lane < lanes; lane += ATT_LANES) {
-          int32_t n = (int32_t)min64(ATT_LANES, lanes - lane);
-          f->tiles[t++] = (att_tile){s, c, lane, n, f->before[s] + (lane + n - 1) / f->group + 1, 0};
-        }
+        int64_t lanes = (int64_t)segments[s].len * f->group;
+        for (int64_t lane = 0; lane < lanes; lane += unit)
+          t += att_unit_tiles(f, f->tiles + t, s, c, lane, min64(lanes, lane + unit));
       }
     }
   }
   f->groups[g] = t;
 }
 
-/* The offset, in heads, of every lane of a tile in a tensor [T, Q]. */
-SIMD_INLINE void att_lane_heads(int64_t *at, const att_forest *f, const att_tile *t) {
-  int64_t row = f->segments[t->segment].start + t->lane / f->group;
+/* The lanes of a tile: their offsets, in heads, in a tensor [T, Q], and their positions. Lanes beyond the tile's have the
+ * last one's. */
+typedef struct {
+  int64_t at[ATT_LANES];
+  int32_t position[ATT_LANES];
+} att_lanes;
+
+SIMD_INLINE void att_lanes_of(att_lanes *l, const att_forest *f, const att_tile *t) {
+  int64_t row = t->lane / f->group;
   int32_t head = t->lane % f->group;
-  for (int32_t i = 0; i < t->lanes; i++) {
-    at[i] = row * f->h.q + t->kv * f->group + head;
-    if (++head == f->group) head = 0, row++;
+  for (int32_t i = 0; i < ATT_LANES; i++) {
+    l->at[i] = (f->segments[t->segment].start + row) * f->h.q + t->kv * f->group + head;
+    l->position[i] = (int32_t)(f->before[t->segment] + row);
+    if (i < t->lanes - 1 && ++head == f->group) head = 0, row++;
   }
 }
 
-/* Writes the spans of a tile in x [T, KV, Dim], root first, and returns their
- * number. The last span is the tile's own segment. */
-SIMD_INLINE int64_t att_path(att_span *spans, const att_forest *f, const att_tile *t, const float *x) {
+/* The rows of a tile's path from a position on, a span for each segment, root first. spans has
+ * room for the forest's depth. Returns their number. */
+SIMD_INLINE int64_t att_path(att_span *spans, const att_forest *f, const att_tile *t, int64_t from) {
   int64_t depth = 0, i;
   for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent) depth++;
   i = depth;
-  for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent)
-    spans[--i] = (att_span){x + ((int64_t)f->segments[s].start * f->h.kv + t->kv) * f->h.dim, f->segments[s].len};
-  spans[depth - 1].n = t->keys - f->before[t->segment];
+  for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent) {
+    int64_t len = s == t->segment ? t->keys - f->before[s] : f->segments[s].len;
+    int64_t skip = max64(0, min64(len, from - f->before[s]));
+    spans[--i] = (att_span){(f->segments[s].start + skip) * f->stride + (int64_t)t->kv * f->h.dim, len - skip};
+  }
   return depth;
+}
+
+/* Takes the next n rows off a path. Returns the number of spans, at most n. */
+SIMD_INLINE int64_t att_next(att_span *tile, att_span **path, int64_t n, int64_t stride) {
+  int64_t spans = 0;
+  while (n > 0) {
+    att_span *s = *path;
+    int64_t take = min64(n, s->n);
+    if (take) tile[spans++] = (att_span){s->at, take};
+    s->at += take * stride, s->n -= take, n -= take;
+    if (!s->n) ++*path;
+  }
+  return spans;
 }
 
 /* Copies the lanes' rows of x [T, Q, Dim] to rows [ATT_LANES][dim_padded] and,
@@ -158,10 +218,9 @@ static void att_gather(float *restrict rows, float *restrict columns, const floa
       v_transpose16(columns + (int64_t)e * ATT_LANES + i, ATT_LANES, rows + (int64_t)i * wide + e, wide);
 }
 
-/* s[r][lane] = (chain over e of x[e][lane] and k[r][e]) * scale, or -inf if key r is hidden
- * from the lane: if lane < hidden + r step. */
+/* s[r][lane] = chain over e of x[e][lane] and k[r][e]. */
 SIMD_INLINE void att_scores_block(float *restrict s, const float *restrict x, const float *restrict k, int64_t stride,
-                                  int32_t dim, float scale, int64_t hidden, int64_t step, const int rows, const int nv) {
+                                  int32_t dim, const int rows, const int nv) {
   vf acc[ATT_ROWS][ATT_NV], a[ATT_NV];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++)
@@ -178,52 +237,56 @@ SIMD_INLINE void att_scores_block(float *restrict s, const float *restrict x, co
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < rows; r++) {
+  for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < nv; v++) {
-      vf y = v_mul(acc[r][v], v_set1(scale));
-      int64_t n = hidden + r * step - v * VL;
-      if (n > 0) y = v_select_n((int)min64(n, VL), v_set1(-INFINITY), y);
-      v_store(s + r * ATT_LANES + v * VL, y);
-    }
-  }
+    for (int v = 0; v < nv; v++) v_store(s + r * ATT_LANES + v * VL, acc[r][v]);
 }
 
 #define ATT_SCORES(rows) \
   case rows: \
-    if (nv == 1) att_scores_block(s, x, k, stride, dim, scale, hidden, step, rows, 1); \
-    else att_scores_block(s, x, k, stride, dim, scale, hidden, step, rows, ATT_NV); \
+    if (nv == 1) att_scores_block(s, x, k, stride, dim, rows, 1); \
+    else att_scores_block(s, x, k, stride, dim, rows, ATT_NV); \
     break;
 
-/* The scores of n keys, a constant stride apart. */
-static void att_scores_span(float *s, const float *x, const float *k, int64_t n, int64_t stride, int32_t dim,
-                            float scale, int64_t hidden, int64_t step, int nv) {
-  for (int64_t j = 0; j < n; j += ATT_ROWS) {
-    switch (min64(n - j, ATT_ROWS)) {
-      ATT_SCORES(1)
-      ATT_SCORES(2)
-      ATT_SCORES(3)
-      ATT_SCORES(4)
+/* The products of all lanes, x [Dim][ATT_LANES], and the rows of spans of k. */
+static void att_scores(float *s, const float *x, const float *base, const att_span *spans, int64_t n_spans, int64_t stride,
+                       int32_t dim, int nv) {
+  for (int64_t i = 0; i < n_spans; i++) {
+    const float *k = base + spans[i].at;
+    for (int64_t left = spans[i].n; left > 0; left -= ATT_ROWS) {
+      int64_t n = min64(left, ATT_ROWS);
+      switch (n) {
+        ATT_SCORES(1)
+        ATT_SCORES(2)
+        ATT_SCORES(3)
+        ATT_SCORES(4)
 #if ATT_ROWS == 8
-      ATT_SCORES(5)
-      ATT_SCORES(6)
-      ATT_SCORES(7)
-      ATT_SCORES(8)
+        ATT_SCORES(5)
+        ATT_SCORES(6)
+        ATT_SCORES(7)
+        ATT_SCORES(8)
 #endif
+      }
+      s += n * ATT_LANES, k += n * stride;
     }
-    s += ATT_ROWS * ATT_LANES, k += ATT_ROWS * stride, hidden += ATT_ROWS * step;
   }
 }
 
-/* The scores of all keys on a tile's path. */
-SIMD_INLINE void att_scores(float *s, const float *x, const att_span *spans, int64_t n_spans, const att_forest *f,
-                            const att_tile *t, float scale, int nv) {
-  int64_t stride = (int64_t)f->h.kv * f->h.dim;
-  for (int64_t i = 0; i < n_spans; i++) {
-    int own = i == n_spans - 1;
-    att_scores_span(s, x, spans[i].rows, spans[i].n, stride, f->h.dim, scale, own ? -(int64_t)t->lane : ATT_SEEN,
-                    own ? f->group : 0, nv);
-    s += spans[i].n * ATT_LANES;
+/* Sets x [n][ATT_LANES] to a value where a lane does not see a key. The keys' positions are [first, first + n). */
+static void att_hide(float *x, float value, int64_t first, int64_t n, const att_forest *f, const att_lanes *l) {
+  int64_t seen = l->position[0], last = l->position[ATT_LANES - 1];
+  for (int64_t j = 0; j < n; j++) {
+    int64_t key = first + j;
+    if (key > last - f->window) { /* no lane's window ends before it */
+      if (key <= seen) j = min64(n, seen - first + 1), key = first + j;
+      if (j == n) break;
+    }
+    for (int v = 0; v < ATT_NV; v++) {
+      vi lane = vi_load(l->position + v * VL);
+      vm later = vi_gt(vi_set1((int32_t)key), lane), older = vi_gt(lane, vi_set1((int32_t)min64(INT32_MAX, key + f->window - 1)));
+      float *at = x + j * ATT_LANES + v * VL;
+      v_store(at, v_select(later, v_set1(value), v_select(older, v_set1(value), v_load(at))));
+    }
   }
 }
 
@@ -234,82 +297,80 @@ SIMD_INLINE void att_store(float *p, vf x, const int full, int width) {
   else v_store_n(p, x, width);
 }
 
-#define ATT_WEIGH_ROW(r) \
-  case r: \
-    for (int v = 0; v < nv; v++) acc[r][v] = v_fma(v_set1(p[r]), b[v], acc[r][v]); \
-    __attribute__((fallthrough));
+/* Rows of keys or values of a tile, n spans, and the factors [ATT_LANES] of the chains before it; NULL if all are 1. */
+typedef struct {
+  const att_span *spans;
+  const float *factor;
+  int64_t n;
+} att_rows;
 
-/* y[lane] = (chain over keys of p[key][lane] and value[key]) * factor[lane], for
- * the ATT_ROWS lanes from first on and nv vectors of Dim from e on. width is the
+/* Continues the chains o[lane] with p[key][lane] value[key] over the first keys rows of tiles, for ATT_ROWS lanes
+ * and nv vectors of Dim. The chains start from o[lane], or from zero if start is nonzero. width is the
  * width of the last vector; full is nonzero if that vector is whole. */
-SIMD_INLINE void att_weigh_block(float *y, const int64_t *at, const float *p, const float *factor, const att_span *spans,
-                                 int64_t n_spans, const att_forest *f, const att_tile *t, int first, int32_t e,
-                                 const int nv, const int full, int width) {
-  int64_t stride = (int64_t)f->h.kv * f->h.dim;
-  int lanes = (int)min64(ATT_ROWS, t->lanes - first);
+SIMD_INLINE void att_weigh_block(float *o, int start, const float *p, const float *base, const att_rows *tiles, int64_t keys,
+                                 int first, int64_t stride, int32_t wide, const int nv, const int full, int width) {
   vf acc[ATT_ROWS][ATT_NV], b[ATT_NV];
 #pragma GCC unroll 8
   for (int r = 0; r < ATT_ROWS; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < nv; v++) acc[r][v] = v_zero();
-  p += first;
-  const float *x = 0;
-  int64_t j = 0;
-  for (int64_t i = 0; i < n_spans; i++) {
-    int64_t n = spans[i].n;
-    if (i == n_spans - 1) n = min64(n, (t->lane + first) / f->group + 1);
-    x = spans[i].rows + e;
-    for (j = 0; j < n; j++, p += ATT_LANES, x += stride) {
-#pragma GCC unroll 2
-      for (int v = 0; v < nv; v++) b[v] = att_load(x + v * VL, full || v < nv - 1, width);
+    for (int v = 0; v < nv; v++) acc[r][v] = start ? v_zero() : v_load(o + r * wide + v * VL);
+  for (const att_rows *t = tiles; keys > 0; t++) {
+    if (t->factor) {
 #pragma GCC unroll 8
-      for (int r = 0; r < ATT_ROWS; r++) {
-        vf a = v_set1(p[r]);
+      for (int r = 0; r < ATT_ROWS; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) acc[r][v] = v_fma(a, b[v], acc[r][v]);
+        for (int v = 0; v < nv; v++) acc[r][v] = v_mul(acc[r][v], v_set1(t->factor[first + r]));
+    }
+    for (const att_span *s = t->spans; s < t->spans + t->n && keys > 0; s++) {
+      const float *x = base + s->at;
+      int64_t n = min64(s->n, keys);
+      keys -= n;
+      for (int64_t j = 0; j < n; j++, p += ATT_LANES, x += stride) {
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++) b[v] = att_load(x + v * VL, full || v < nv - 1, width);
+#pragma GCC unroll 8
+        for (int r = 0; r < ATT_ROWS; r++) {
+          vf c = v_set1(p[r]);
+#pragma GCC unroll 2
+          for (int v = 0; v < nv; v++) acc[r][v] = v_fma(c, b[v], acc[r][v]);
+        }
       }
     }
   }
-  int64_t hidden = j * f->group - t->lane - first;
-  for (; j < spans[n_spans - 1].n && hidden < lanes; j++, p += ATT_LANES, x += stride, hidden += f->group) {
-#pragma GCC unroll 2
-    for (int v = 0; v < nv; v++) b[v] = att_load(x + v * VL, full || v < nv - 1, width);
-    switch (hidden) {
-      ATT_WEIGH_ROW(1)
-      ATT_WEIGH_ROW(2)
-      ATT_WEIGH_ROW(3)
-#if ATT_ROWS == 8
-      ATT_WEIGH_ROW(4)
-      ATT_WEIGH_ROW(5)
-      ATT_WEIGH_ROW(6)
-      ATT_WEIGH_ROW(7)
-#endif
-      default:;
-    }
-  }
 #pragma GCC unroll 8
-  for (int r = 0; r < ATT_ROWS; r++) {
-    if (r >= lanes) break;
-    float *to = y + at[first + r] * f->h.dim + e;
+  for (int r = 0; r < ATT_ROWS; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < nv; v++)
-      att_store(to + v * VL, v_mul(acc[r][v], v_set1(factor[first + r])), full || v < nv - 1, width);
+    for (int v = 0; v < nv; v++) v_store(o + r * wide + v * VL, acc[r][v]);
+}
+
+/* The weighted sums o [ATT_LANES][dim_padded] of a tile's lanes over the keys at positions [from, end). See
+ * att_weigh_block. */
+static void att_weigh(float *o, int start, const float *p, const float *base, const att_rows *tiles, int64_t from, int64_t end,
+                      const att_forest *f, const att_lanes *l, int32_t lanes) {
+  int32_t wide = f->dim_padded;
+  for (int32_t e = 0; e < f->h.dim; e += ATT_LANES) {
+    int32_t left = f->h.dim - e;
+    for (int first = 0; first < lanes; first += ATT_ROWS) {
+      int64_t keys = min64(end, l->position[first + ATT_ROWS - 1] + 1) - from; /* the others are hidden from these lanes */
+#define ATT_WEIGH(nv, full, width) \
+  att_weigh_block(o + (int64_t)first * wide + e, start, p + first, base + e, tiles, keys, first, f->stride, wide, nv, full, width)
+      if (left >= ATT_LANES) ATT_WEIGH(ATT_NV, 1, VL);
+      else if (left > VL) ATT_WEIGH(ATT_NV, 0, left - VL);
+      else if (left == VL) ATT_WEIGH(1, 1, VL);
+      else ATT_WEIGH(1, 0, left);
+#undef ATT_WEIGH
+    }
   }
 }
 
-/* The weighted sums of all lanes of a tile, written to y [T, Q, Dim]. */
-static void att_weigh(float *y, const int64_t *at, const float *p, const float *factor, const att_span *spans,
-                      int64_t n_spans, const att_forest *f, const att_tile *t) {
-  for (int32_t e = 0; e < f->h.dim; e += ATT_LANES) {
-    int32_t left = f->h.dim - e;
-    int width = (int)min64(VL, left > VL && ATT_NV > 1 ? left - VL : left);
-    for (int first = 0; first < t->lanes; first += ATT_ROWS) {
-      if (left >= ATT_LANES) att_weigh_block(y, at, p, factor, spans, n_spans, f, t, first, e, ATT_NV, 1, VL);
-      else if (left > VL) att_weigh_block(y, at, p, factor, spans, n_spans, f, t, first, e, ATT_NV, 0, width);
-      else if (left == VL) att_weigh_block(y, at, p, factor, spans, n_spans, f, t, first, e, 1, 1, VL);
-      else att_weigh_block(y, at, p, factor, spans, n_spans, f, t, first, e, 1, 0, width);
+/* Writes o[lane] factor[lane] + 0 of all lanes to y [T, Q, Dim]. */
+static void att_write(float *y, const int64_t *at, const float *o, const float *factor, const att_forest *f, int32_t lanes) {
+  int32_t dim = f->h.dim;
+  for (int32_t i = 0; i < lanes; i++)
+    for (int32_t e = 0; e < dim; e += VL) {
+      vf x = v_add(v_mul(v_load(o + (int64_t)i * f->dim_padded + e), v_set1(factor[i])), v_zero());
+      att_store(y + at[i] * dim + e, x, e + VL <= dim, dim - e);
     }
-  }
 }
 
 #endif

@@ -25,6 +25,10 @@
 #define EASYRL_DEVICE_VERSION 5
 #define EASYRL_PAGE_SIZE 16
 #define EASYRL_UNIT_ROWS 256
+#define EASYRL_KEY_TILE 64    /* npu.KeyTile */
+#define EASYRL_KEY_SPLIT 512  /* npu.KeySplit */
+#define EASYRL_ROW_UNIT 1024  /* npu.RowUnit */
+#define EASYRL_QUERY_BLOCK 64 /* npu.QueryBlock */
 
 typedef struct easyrl_device easyrl_device;
 typedef struct easyrl_event easyrl_event; /* a point in a queue */
@@ -33,7 +37,7 @@ typedef struct easyrl_graph easyrl_graph; /* recorded calls */
 typedef enum { EASYRL_FLOAT32, EASYRL_BFLOAT16 } easyrl_dtype;
 
 typedef struct { int32_t start, len, parent; } easyrl_segment;
-typedef struct { int32_t q, kv, dim; } easyrl_heads;
+typedef struct { int32_t q, kv, dim, window; } easyrl_heads;
 typedef struct { float temperature, top_p, min_p; int32_t top_k; float uniform; } easyrl_sample_params;
 typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t step; } easyrl_adamw_params;
 
@@ -60,9 +64,10 @@ typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
  * lists at the end may be empty. */
 typedef struct { const int32_t *ids, *rows, *starts; int32_t t, lists; } easyrl_tokens;
 
-/* n sequences. lens[i] is the length of sequence i, at most longest. Row rows[i] of pages,
- * which has rows of stride entries, lists the sequence's pages. */
-typedef struct { const int32_t *pages, *rows, *lens; int32_t n, stride, longest; } easyrl_tables;
+/* n query rows. Row rows[i] of pages, which has rows of stride entries, lists the pages of row i's sequence, and
+ * lens[i], at most longest, is the number of its positions that row i sees. Block b, 0 <= b < n, has rows
+ * blocks[b] to blocks[b + 1], at most EASYRL_QUERY_BLOCK, of one sequence; their lens do not fall. Blocks may be empty. */
+typedef struct { const int32_t *pages, *rows, *lens, *blocks; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
 typedef struct { const float *dy; easyrl_matrix w; int32_t block; } easyrl_product;

@@ -7,6 +7,10 @@
  * exp(-inf) = 0. A result too small for a subnormal is 0, and one above the largest float is
  * inf. NaN stays NaN.
  *
+ * exp2(x) = 2^n p(r), with n = round(x), ties to even, and r = x - n; p is a minimax polynomial, evaluated
+ * by Horner's rule. The error is at most 8e-8. exp2 of less than -126 is 0, and of 128 or more is inf. NaN stays
+ * NaN. pow2 is exp2 of a whole number of at most 0.
+ *
  * log(x) = e ln 2 + f - f^2/2 + f^3 q(f), with x = 2^e (1 + f) and 1 + f in
  * [1/sqrt 2, sqrt 2). The error is at most 0.86 ulp. log(0) = -inf, log of a
  * negative is NaN, log(inf) = inf. */
@@ -26,6 +30,14 @@
 #define EXP_Q2 0x1.555880p-5f
 #define EXP_Q3 0x1.12309cp-7f
 #define EXP_Q4 0x1.6a48f6p-10f
+
+#define EXP2_MIN -126.0f
+#define EXP2_P0 0x1.62e430p-1f
+#define EXP2_P1 0x1.ebfbdap-3f
+#define EXP2_P2 0x1.c6aed4p-5f
+#define EXP2_P3 0x1.3b2dbcp-7f
+#define EXP2_P4 0x1.5f456ap-10f
+#define EXP2_P5 0x1.41d334p-13f
 
 #define LOG_LN2_HI 0x1.62e400p-1f
 #define LOG_LN2_LO 0x1.7f7d1cp-20f
@@ -61,6 +73,37 @@ SIMD_INLINE vf v_exp(vf x) {
 #endif
 }
 
+SIMD_INLINE vf v_rint(vf x) { return v_sub(v_add(x, v_set1(EXP_ROUND)), v_set1(EXP_ROUND)); } /* |x| <= 2^22 */
+
+SIMD_INLINE vf v_exp2(vf x) {
+  vf bounded = v_min(v_set1(128.0f), x);
+#if defined(SIMD_AVX512)
+  vf n = _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  vf t = v_add(bounded, v_set1(EXP_ROUND));
+  vf n = v_sub(t, v_set1(EXP_ROUND));
+#endif
+  vf r = v_sub(bounded, n);
+  vf p = v_fma(v_set1(EXP2_P5), r, v_set1(EXP2_P4));
+  p = v_fma(p, r, v_set1(EXP2_P3));
+  p = v_fma(p, r, v_set1(EXP2_P2));
+  p = v_fma(p, r, v_set1(EXP2_P1));
+  p = v_fma(p, r, v_set1(EXP2_P0));
+  p = v_fma(p, r, v_set1(1.0f));
+#if defined(SIMD_AVX512)
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, v_set1(EXP2_MIN), _CMP_NLT_UQ), p, n);
+#else
+  vf y = vi_bits(vi_add(vf_bits(p), vi_shl(vf_bits(t), 23)));
+  y = v_select(v_ge(x, v_set1(EXP2_MIN)), y, v_zero());
+  return v_select(v_ge(x, x), y, x); /* NaN */
+#endif
+}
+
+SIMD_INLINE vf v_pow2(vf n) {
+  vi t = vf_bits(v_add(n, v_set1(EXP_ROUND)));
+  return v_select(v_ge(n, v_set1(EXP2_MIN)), vi_bits(vi_shl(vi_add(t, vi_set1(127)), 23)), v_zero());
+}
+
 SIMD_INLINE float s_from_bits(int32_t i) { float x; memcpy(&x, &i, 4); return x; }
 SIMD_INLINE int32_t s_bits(float x) { int32_t i; memcpy(&i, &x, 4); return i; }
 
@@ -83,6 +126,9 @@ SIMD_INLINE float s_exp(float x) {
   p = p * s_from_bits((half + 127) << 23);
   return p * s_from_bits((rest + 127) << 23);
 }
+
+/* s_pow2 is v_pow2 of one value. */
+SIMD_INLINE float s_pow2(float n) { return n >= EXP2_MIN ? s_from_bits(((int32_t)n + 127) << 23) : 0.0f; }
 
 /* s_log is the natural logarithm of one value. */
 SIMD_INLINE float s_log(float x) {

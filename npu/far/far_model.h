@@ -57,6 +57,14 @@ static int64_t far_tables(easyrl_device *d, easyrl_tables *t) {
   t->lens = far_near(d, "tables.lens", t->lens, t->n * 4LL);
   far_indices(d, "tables.rows", t->rows, t->n, 0, INDEX_END);
   far_indices(d, "tables.lens", t->lens, t->n, 1, (int64_t)t->longest + 1);
+  t->blocks = far_near(d, "tables.blocks", t->blocks, (t->n + 1) * 4LL);
+  far_indices(d, "tables.blocks", t->blocks, t->n + 1, 0, (int64_t)t->n + 1);
+  for (int32_t b = 0; d->valid && b < t->n; b++) {
+    int32_t first = t->blocks[b], end = t->blocks[b + 1];
+    if (end < first || end - first > EASYRL_QUERY_BLOCK) far_fail(d, "tables.blocks", "rows %d to %d", (int)first, (int)end);
+    for (int32_t i = first + 1; d->valid && i < end; i++)
+      if (t->rows[i] != t->rows[first] || t->lens[i] < t->lens[i - 1]) far_fail(d, "tables.blocks", "row %d among rows from %d", (int)i, (int)first);
+  }
   if (t->longest > (int64_t)t->stride * EASYRL_PAGE_SIZE) far_fail(d, "tables", "%d positions in %d pages", (int)t->longest, (int)t->stride);
   t->pages = far_near(d, "tables.pages", t->pages, (far_most(t->rows, t->n) + 1) * t->stride * 4);
   int64_t most = -1;

@@ -2,8 +2,11 @@ package nputest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
@@ -65,12 +68,13 @@ func forests() []forest {
 	return append(all, group, deep, several, woven)
 }
 
-// headShapes returns shapes with and without groups of query heads, and with narrow, wide and odd
+// headShapes returns shapes with and without groups of query heads and windows, and with narrow, wide and odd
 // dimensions.
 func headShapes() []npu.Heads {
 	return []npu.Heads{
 		{Q: 1, KV: 1, Dim: 8}, {Q: 4, KV: 2, Dim: 5}, {Q: 3, KV: 1, Dim: 33}, {Q: 4, KV: 2, Dim: 32},
 		{Q: 7, KV: 1, Dim: 64}, {Q: 2, KV: 2, Dim: 59}, {Q: 10, KV: 2, Dim: 16}, {Q: 1, KV: 1, Dim: 128},
+		{Q: 4, KV: 2, Dim: 12, Window: 1}, {Q: 3, KV: 3, Dim: 32, Window: 9},
 	}
 }
 
@@ -140,6 +144,8 @@ func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("in place", func(t *testing.T) { testAttentionInPlace(t, open) })
 	t.Run("extremes", func(t *testing.T) { testAttentionExtremes(t, open) })
 	t.Run("long", func(t *testing.T) { testAttentionLong(t, open) })
+	t.Run("chunks", func(t *testing.T) { testAttentionChunks(t, open) })
+	t.Run("units", func(t *testing.T) { testAttentionUnits(t, open) })
 	t.Run("cached", func(t *testing.T) { testAttentionCached(t, open) })
 }
 
@@ -151,18 +157,27 @@ func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, er
 			c := newAttentionCase(f, h, uint64(100*i+j), 1)
 			name := fmt.Sprintf("%s %v", f.name, h)
 			q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
-			out, stats := reference.Attention(q, k, v, f.segments, h)
+			out, lse := reference.Attention(q, k, v, f.segments, h)
 			dq, dk, dv := reference.AttentionBackward(g, out, q, k, v, f.segments, h)
-			naiveOut, naiveStats := reference.Attention(c.q, c.k, c.v, f.segments, h)
+			naiveOut, naiveLSE := reference.Attention(c.q, c.k, c.v, f.segments, h)
 			ndq, ndk, ndv := reference.AttentionBackward(c.g, naiveOut, c.q, c.k, c.v, f.segments, h)
 			r := c.run(t, d)
 			near(t, name+" out", r.out, out, naiveOut)
-			near(t, name+" stats", r.stats, stats, naiveStats)
-			near(t, name+" dq", r.dq, dq, ndq)
-			near(t, name+" dk", r.dk, dk, ndk)
+			near(t, name+" stats", logSums(r.stats), lse, naiveLSE)
+			// dP - D is a difference of values of the size of g.
+			nearOf(t, name+" dq", r.dq, dq, ndq, max(rms(dq), 4*rms(g)))
+			nearOf(t, name+" dk", r.dk, dk, ndk, max(rms(dk), 4*rms(g)))
 			near(t, name+" dv", r.dv, dv, ndv)
 		}
 	}
+}
+
+// logSums returns the logarithms of the sums that stats describe.
+func logSums(stats []float32) (lse []float32) {
+	for i := 0; i < len(stats); i += 2 {
+		lse = append(lse, float32(float64(stats[i])*math.Ln2-math.Log(float64(stats[i+1]))))
+	}
+	return lse
 }
 
 // testAttentionThreads checks that the number of threads changes no bit.
@@ -293,6 +308,37 @@ func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error))
 	}
 }
 
+// unitCases are attentions whose segments have several units of rows, with and without a window.
+func unitCases() []*attentionCase {
+	var f forest
+	f.tree([]int32{npu.RowUnit + 70, 3, 40}, []int32{-1, 0, 0})
+	f.tree([]int32{2*npu.RowUnit + 1}, []int32{-1})
+	return []*attentionCase{
+		newAttentionCase(f, npu.Heads{Q: 2, KV: 1, Dim: 4}, 1, 1),
+		newAttentionCase(f, npu.Heads{Q: 3, KV: 1, Dim: 4, Window: npu.KeySplit + 5}, 2, 1),
+	}
+}
+
+// testAttentionUnits checks gradients that are summed over several units of rows.
+func testAttentionUnits(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 1)
+	for _, c := range unitCases() {
+		want := c.run(t, d)
+		for _, many := range teams(t, open, 2, 3) {
+			equalResults(t, fmt.Sprintf("%v, %d threads", c.h, npu.Threads(many)), want, c.run(t, many))
+		}
+		// Σ_j dq_j·q_j = Σ_j dk_j·k_j, and Σ_j dv_j·v_j = Σ_i dOut_i·out_i.
+		sum := func(x, y []float32) (s float64) {
+			for i := range x {
+				s += float64(x[i]) * float64(y[i])
+			}
+			return s
+		}
+		require.InDelta(t, sum(want.dq, c.q), sum(want.dk, c.k), 1e-3*math.Sqrt(sum(want.dk, want.dk)))
+		require.InDelta(t, sum(c.g, want.out), sum(want.dv, c.v), 1e-3*math.Sqrt(sum(want.dv, want.dv)))
+	}
+}
+
 // sameAttention requires the same bits from all devices, also for huge values and
 // values below the smallest normal number.
 func sameAttention(t *testing.T, want npu.Device, got []npu.Device) {
@@ -307,6 +353,12 @@ func sameAttention(t *testing.T, want npu.Device, got []npu.Device) {
 				equalResults(t, name, r, c.run(t, d))
 				equal(t, name+" cached", cached, c.decode(t, d, rand.New(rand.NewPCG(1, 2))))
 			}
+		}
+	}
+	for _, c := range unitCases() {
+		r := c.run(t, want)
+		for _, d := range got {
+			equalResults(t, fmt.Sprintf("%s: %v units", d.Info().Name, c.h), r, c.run(t, d))
 		}
 	}
 }

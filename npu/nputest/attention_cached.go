@@ -35,10 +35,15 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 	}
 }
 
-// decode computes every row's output through a cache, position by position. Each segment becomes a
+// decode computes every row's output through a cache, position by position.
+func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
+	return c.prefill(t, d, r, 1)
+}
+
+// prefill computes every row's output through a cache, chunk positions of a sequence at a time. Each segment becomes a
 // sequence of its own, with copies of its ancestors' rows. Pages are in random order, and slots that no
 // row was written to hold NaN or large values.
-func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
+func (c *attentionCase) prefill(t *testing.T, d npu.Device, r *rand.Rand, chunk int) []float32 {
 	t.Helper()
 	seqs := make([][]int, len(c.segments)) // rows on each segment's path from the root
 	longest := 0
@@ -71,21 +76,20 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 	}
 	cacheK, cacheV, pageTable := m.put(stale), m.put(stale), m.ints(table...)
 	all := make([]float32, len(c.q))
-	for p := range longest {
+	for first := 0; first < longest; first += chunk {
 		var rows []int
 		var slots, active, lens []int32
 		for s, seq := range seqs {
-			if p >= len(seq) {
-				continue
+			for p := first; p < min(first+chunk, len(seq)); p++ {
+				rows = append(rows, seq[p])
+				slots = append(slots, table[s*stride+p/npu.PageSize]*npu.PageSize+int32(p%npu.PageSize))
+				active = append(active, int32(s))
+				lens = append(lens, int32(p+1))
 			}
-			rows = append(rows, seq[p])
-			slots = append(slots, table[s*stride+p/npu.PageSize]*npu.PageSize+int32(p%npu.PageSize))
-			active = append(active, int32(s))
-			lens = append(lens, int32(p+1))
 		}
 		q, k, v := m.put(rowsOf(c.q, rows, wq)), m.put(rowsOf(c.k, rows, wk)), m.put(rowsOf(c.v, rows, wk))
 		out := m.nan(q.Len())
-		require.NoError(t, b.Begin(len(slots)+len(active)+len(lens)))
+		require.NoError(t, b.Begin(len(slots)+3*len(active)+1))
 		to, tables := b.Ints(slots), b.Tables(pageTable, stride, active, lens)
 		b.Upload()
 		d.CacheWrite(cacheK, cacheV, k, v, to, c.h)
@@ -96,4 +100,43 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 		}
 	}
 	return all
+}
+
+// testAttentionChunks requires equal bits of a forest, of the same rows as lone sequences, and of prefills in chunks,
+// for prompts that end at every position of a tile of keys, and for windows and groups of query heads.
+func testAttentionChunks(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	exactOnly(t, d)
+	shapes := []npu.Heads{
+		{Q: 1, KV: 1, Dim: 8}, {Q: 4, KV: 2, Dim: 16, Window: 50}, {Q: 7, KV: 1, Dim: 4}, {Q: 2, KV: 1, Dim: 16, Window: 64},
+		{Q: 3, KV: 1, Dim: 8, Window: 513},
+	}
+	chunks := []int{64, 7, 513, 1}
+	for end := range npu.KeyTile {
+		prompt := int32(1 + end)
+		if end%8 == 1 { // beyond a split
+			prompt += npu.KeySplit - 2*npu.KeyTile
+		}
+		var f forest
+		f.tree([]int32{prompt, 3, 67, int32(npu.KeyTile - end)}, []int32{-1, 0, 0, 1})
+		h, chunk := shapes[end%len(shapes)], chunks[end/2%len(chunks)]
+		if chunk == 1 && prompt > npu.KeyTile && !soak.Long() {
+			chunk = 5
+		}
+		c := newAttentionCase(f, h, uint64(end), 1)
+		name, want := fmt.Sprintf("prompt of %d, %v, chunks of %d", prompt, h, chunk), c.run(t, d).out
+		equal(t, name, want, c.prefill(t, d, rand.New(rand.NewPCG(uint64(end), 7)), chunk))
+		for s := range f.segments { // its path as a lone sequence
+			var rows []int
+			for g := s; g >= 0; g = int(f.segments[g].Parent) {
+				var own []int
+				for i := range int(f.segments[g].Len) {
+					own = append(own, int(f.segments[g].Start)+i)
+				}
+				rows = append(own, rows...)
+			}
+			alone := c.pick([]npu.Segment{{Len: int32(len(rows)), Parent: -1}}, rows)
+			equal(t, name+", alone", rowsOf(want, rows, h.Q*h.Dim), alone.run(t, d).out)
+		}
+	}
 }

@@ -244,7 +244,7 @@ func (d *deferred) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *np
 	held := *tables
 	d.later(func() {
 		t := held
-		t.Pages, t.Rows, t.Lens = d.ints(t.Pages), d.ints(t.Rows), d.ints(t.Lens)
+		t.Pages, t.Rows, t.Lens, t.Blocks = d.ints(t.Pages), d.ints(t.Rows), d.ints(t.Lens), d.ints(t.Blocks)
 		d.Device.AttentionCached(d.at(out), d.at(q), d.at(cacheK), d.at(cacheV), &t, h)
 	})
 }

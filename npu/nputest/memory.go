@@ -148,7 +148,7 @@ func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
 func (x *indices) tables(pages []int32, stride int, lens []int32) *npu.Tables {
 	x.t.Helper()
 	var t npu.Tables
-	x.batch(len(pages)+2*len(lens), func(b *npu.Batch) {
+	x.batch(len(pages)+3*len(lens)+1, func(b *npu.Batch) {
 		var table, rows []int32
 		for i := range slices.Backward(lens) {
 			table, rows = append(table, pages[i*stride:(i+1)*stride]...), append(rows, int32(i))

@@ -8,6 +8,9 @@ func StatsLen(q npu.Buffer, h npu.Heads) int { return q.Len() / h.Dim * 2 }
 
 // heads requires positive dimensions and the same number of query heads per key-value head.
 func heads(h npu.Heads) {
+	if h.Window < 0 {
+		fail("attention: a window of %d, expected at least 1, or 0 for all keys", h.Window)
+	}
 	if h.Q <= 0 || h.KV <= 0 || h.Dim <= 0 || h.Q%h.KV != 0 {
 		fail("attention: %d query and %d key-value heads of %d, expected Q to be a multiple of KV", h.Q, h.KV, h.Dim)
 	}
@@ -49,7 +52,7 @@ func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h n
 }
 
 // AttentionCached checks the operands of AttentionCached. Batch.Tables has checked the bounds
-// of t.Lens.
+// of t.Lens and made t.Blocks.
 func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	pages, n := d.cache(cacheK, cacheV, h), t.Lens.Len()
 	d.Len("cached attention: q", q, n*h.Q*h.Dim)
@@ -58,4 +61,5 @@ func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Table
 	same("cached attention: rows", t.Rows.Len(), n)
 	d.Indices("cached attention: rows", t.Rows, t.Pages.Len()/t.Stride)
 	d.Buffer("cached attention: lengths", t.Lens.Buffer, npu.Int32, n)
+	d.Buffer("cached attention: blocks", t.Blocks.Buffer, npu.Int32, n+1)
 }

@@ -7,12 +7,17 @@ import (
 )
 
 // mask returns the dense mask of a forest: mask[i][j] reports whether row i attends
-// to row j. It follows the definition of npu.Segment row by row.
-func mask(segments []npu.Segment, rows int) [][]bool {
-	owner := make([]int, rows)
+// to row j. It follows the definitions of npu.Segment and npu.Heads row by row.
+func mask(segments []npu.Segment, rows, window int) [][]bool {
+	owner, position := make([]int, rows), make([]int, rows)
+	ends := make([]int, len(segments)) // position after each segment's last row
 	for s, seg := range segments {
+		if seg.Parent >= 0 {
+			ends[s] = ends[seg.Parent]
+		}
 		for i := range int(seg.Len) {
-			owner[int(seg.Start)+i] = s
+			owner[int(seg.Start)+i], position[int(seg.Start)+i] = s, ends[s]
+			ends[s]++
 		}
 	}
 	m := make([][]bool, rows)
@@ -23,22 +28,23 @@ func mask(segments []npu.Segment, rows int) [][]bool {
 			above[s] = true
 		}
 		for j := range m[i] {
-			m[i][j] = above[owner[j]] || owner[i] == owner[j] && j <= i
+			m[i][j] = (above[owner[j]] || owner[i] == owner[j] && j <= i) &&
+				(window == 0 || position[i]-position[j] < window)
 		}
 	}
 	return m
 }
 
-// Attention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices. stats [rows, h.Q, 2] are each
-// row's maximum and the reciprocal of its sum.
-func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
+// Attention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices. lse [rows, h.Q] is the logarithm of
+// each row's sum of exponentials of scores.
+func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, lse []F) {
 	rows := len(q) / (h.Q * h.Dim)
-	out, stats = make([]F, len(q)), make([]F, rows*h.Q*2)
-	see := mask(segments, rows)
+	out, lse = make([]F, len(q)), make([]F, rows*h.Q)
+	see := mask(segments, rows, h.Window)
 	for i := range rows {
 		for head := range h.Q {
 			p, m, l := Softmax(q, k, see[i], i, head, h)
-			stats[(i*h.Q+head)*2], stats[(i*h.Q+head)*2+1] = m, 1/l
+			lse[i*h.Q+head] = m + F(math.Log(float64(l)))
 			for j := range rows {
 				for e := range h.Dim {
 					if see[i][j] {
@@ -48,7 +54,7 @@ func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, 
 			}
 		}
 	}
-	return out, stats
+	return out, lse
 }
 
 // Softmax computes row i of one head: p is exp(score - m) of each key that see allows and 0 of the others,
@@ -80,7 +86,7 @@ func Softmax[F Float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m,
 func AttentionBackward[F Float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	dq, dk, dv = make([]F, len(q)), make([]F, len(k)), make([]F, len(v))
-	see := mask(segments, rows)
+	see := mask(segments, rows, h.Window)
 	root := F(math.Sqrt(float64(h.Dim)))
 	for i := range rows {
 		for head := range h.Q {
