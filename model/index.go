@@ -91,7 +91,8 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 	// For each row: position, the three arrays of Tokens, and two of tokenOwners. For each target: pick,
 	// token, and pick of rowPart. Both layoutArrays and rowPart have leaves.
 	leaves := func(ends, rows int) int { return 2 * (ends + npu.MaxUnits(ends, rows)) }
-	values := 6*n + 1 + 3*targets + 3*len(x.hostSegments) + leaves(len(x.ends), n) + leaves(len(x.pickedEnds), targets)
+	values := 6*n + 1 + 3*targets + npu.SegmentValues(x.hostSegments) + leaves(len(x.ends), n) +
+		leaves(len(x.pickedEnds), targets)
 	if err := b.Begin(values); err != nil {
 		return err
 	}

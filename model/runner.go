@@ -108,7 +108,7 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	if err := checkTokens(r.cfg.VocabSize, l.Tokens); err != nil {
 		return npu.Buffer{}, err
 	}
-	if err := r.batch.Begin(2*n + len(want) + len(slots) + 3*len(l.Segments)); err != nil {
+	if err := r.batch.Begin(2*n + len(want) + len(slots) + npu.SegmentValues(l.Segments)); err != nil {
 		return npu.Buffer{}, err
 	}
 	logits, err := r.begin(n, len(want), slices.Max(l.Positions))

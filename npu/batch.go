@@ -24,11 +24,30 @@ type Segment struct {
 	Start, Len, Parent int32
 }
 
+// RowTile is the maximum number of rows in a tile of Segments.
+const RowTile = 64
+
 // Segments is a forest of segments in a device's memory.
 type Segments struct {
-	Buffer     // Int32 [N, 3]: start, length and parent
+	Buffer     // Int32 [N, 4]: start, length, parent, and number of rows of all ancestors
 	N      int // number of segments
 	Rows   int // end of the last row that a segment has
+	// Tiles divide each segment's rows, RowTile at a time, so that kernels know their work without reading the
+	// segments: [n, 2] are a segment and its first row in the tile. Tiles of a tree follow each other, and
+	// segments and rows ascend. Their number depends on N and Rows; the last tiles, of segment -1, may be empty.
+	Tiles Buffer
+}
+
+// tiles returns the number of tiles of n segments that end at a row.
+func tiles(n, end int) int { return (end+RowTile-1)/RowTile + n }
+
+// SegmentValues returns the number of values that Batch.Segments adds for a list.
+func SegmentValues(list []Segment) int {
+	end := 0
+	for _, s := range list {
+		end = max(end, int(s.Start+s.Len))
+	}
+	return 4*len(list) + 2*tiles(len(list), end)
 }
 
 // FixedPoint is a 64-bit fixed-point format. A value v is added as v·Scale, rounded
@@ -115,8 +134,8 @@ type Batch struct {
 // NewBatch returns an empty batch on a device.
 func NewBatch(dev Memory) *Batch { return &Batch{dev: dev} }
 
-// Begin empties the batch and makes room for arrays with n values in total. A segment has 3
-// values, the parameters of a row have 5.
+// Begin empties the batch and makes room for arrays with n values in total. A forest has
+// SegmentValues, Tables have 3 for each row and one more, the parameters of a row have 5.
 func (b *Batch) Begin(n int) error {
 	b.words = b.words[:0]
 	if n <= b.mem.Len() {
@@ -178,14 +197,38 @@ func bounded(mem Buffer, host []int32) Ints {
 
 // Segments adds a forest. It panics unless parents precede their children.
 func (b *Batch) Segments(list []Segment) Segments {
-	host, mem := b.place(3 * len(list))
+	host, mem := b.place(4 * len(list))
 	s := Segments{Buffer: mem, N: len(list)}
+	trees := make([][]int32, 0, len(list)) // segments of each tree
+	tree := make([]int, len(list))         // index in trees
 	for i, v := range list {
 		if v.Start < 0 || v.Len < 0 || v.Parent < -1 || int(v.Parent) >= i {
 			panic(fmt.Sprintf("npu: segment %d is %+v, expected rows from 0 on and an earlier parent or -1", i, v))
 		}
 		s.Rows = max(s.Rows, int(v.Start)+int(v.Len))
-		host[3*i], host[3*i+1], host[3*i+2] = v.Start, v.Len, v.Parent
+		before := int32(0)
+		if v.Parent < 0 {
+			tree[i] = len(trees)
+			trees = append(trees, nil)
+		} else {
+			tree[i] = tree[v.Parent]
+			before = host[4*v.Parent+3] + list[v.Parent].Len
+		}
+		trees[tree[i]] = append(trees[tree[i]], int32(i))
+		copy(host[4*i:], []int32{v.Start, v.Len, v.Parent, before})
+	}
+	host, s.Tiles = b.place(2 * tiles(len(list), s.Rows))
+	n := 0
+	for _, segments := range trees {
+		for _, i := range segments {
+			for first := int32(0); first < list[i].Len; first += RowTile {
+				host[n], host[n+1] = i, first
+				n += 2
+			}
+		}
+	}
+	for ; n < len(host); n += 2 {
+		host[n], host[n+1] = -1, 0
 	}
 	return s
 }

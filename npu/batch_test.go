@@ -88,17 +88,22 @@ func TestSegments(t *testing.T) {
 	for name, test := range map[string]struct {
 		list  []npu.Segment
 		words []int32
+		tiles []int32
 		rows  int
 	}{
-		"none": {nil, nil, 0},
+		"none": {nil, nil, nil, 0},
 		"tree": {[]npu.Segment{{0, 5, -1}, {5, 3, 0}, {8, 0, 1}},
-			[]int32{0, 5, -1, 5, 3, 0, 8, 0, 1}, 8},
-		"the last rows first": {[]npu.Segment{{20, 9, -1}, {0, 20, -1}}, []int32{20, 9, -1, 0, 20, -1}, 29},
+			[]int32{0, 5, -1, 0, 5, 3, 0, 5, 8, 0, 1, 8}, []int32{0, 0, 1, 0, -1, 0, -1, 0}, 8},
+		"the last rows first": {[]npu.Segment{{20, 9, -1}, {0, 20, -1}}, []int32{20, 9, -1, 0, 0, 20, -1, 0},
+			[]int32{0, 0, 1, 0, -1, 0}, 29},
+		"woven trees": {[]npu.Segment{{0, 64, -1}, {64, 1, -1}, {65, 130, 0}},
+			[]int32{0, 64, -1, 0, 64, 1, -1, 0, 65, 130, 0, 64}, []int32{0, 0, 2, 0, 2, 64, 2, 128, 1, 0, -1, 0, -1, 0}, 195},
 	} {
-		b := begin(t, 3*len(test.list))
+		b := begin(t, npu.SegmentValues(test.list))
 		s := b.Segments(test.list)
 		b.Upload()
 		require.Equal(t, test.words, s.Int32s(), name)
+		require.Equal(t, test.tiles, s.Tiles.Int32s(), name)
 		require.Equal(t, []int{len(test.list), test.rows}, []int{s.N, s.Rows}, name)
 	}
 	for name, bad := range map[string][]npu.Segment{
@@ -108,7 +113,7 @@ func TestSegments(t *testing.T) {
 		"its own parent":           {{0, 1, 0}},
 		"a parent after its child": {{0, 1, -1}, {1, 1, 2}, {2, 1, 0}},
 	} {
-		require.Panics(t, func() { begin(t, 9).Segments(bad) }, name)
+		require.Panics(t, func() { begin(t, 40).Segments(bad) }, name)
 	}
 }
 

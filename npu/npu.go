@@ -39,11 +39,11 @@ const PageSize = 16
 const UnitRows = 256
 
 // Attention sums over tiles of KeyTile positions in splits of KeySplit, and gradients of keys and values over
-// units of RowUnit rows. See AttentionKernels.
+// parts of PartRows rows. See AttentionKernels.
 const (
 	KeyTile  = 64
 	KeySplit = 512
-	RowUnit  = 1024
+	PartRows = 1024
 )
 
 // Product is the gradient DY [T, W.Rows] of x·Wᵀ, a term of LinearBackwardInput.
@@ -333,9 +333,9 @@ type AttentionKernels interface {
 	//	dS_j = p_j·(dOut·v_j - D), where dOut·v_j is a chain over Dim
 	//	dq   = (chain of dS_j·k_j over the keys)/sqrt(Dim) + 0
 	//
-	// A unit is RowUnit rows of a segment, from its first; the last may be shorter. For each unit, dk_j and dv_j are chains
+	// A part is PartRows rows of a segment, from its first; the last may be shorter. For each part, dk_j and dv_j are chains
 	// of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
-	// units of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end.
+	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
 	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes to slot

@@ -106,7 +106,7 @@ func BenchmarkAttention(b *testing.B) {
 			wq, wk := t*c.h.Q*c.h.Dim, t*c.h.KV*c.h.Dim
 			out, stats, q, k, v := random(wq), random(2*t*c.h.Q), random(wq), random(wk), random(wk)
 			var segments npu.Segments
-			batch(b, d, 3*len(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
+			batch(b, d, npu.SegmentValues(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
 			for b.Loop() {
 				d.Attention(out, stats, q, k, v, segments, c.h)
 			}
@@ -125,7 +125,7 @@ func BenchmarkAttentionBackward(b *testing.B) {
 			out, stats, q, k, v := random(wq), random(2*t*c.h.Q), random(wq), random(wk), random(wk)
 			dOut, dq, dk, dv := random(wq), random(wq), random(wk), random(wk)
 			var segments npu.Segments
-			batch(b, d, 3*len(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
+			batch(b, d, npu.SegmentValues(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
 			d.Attention(out, stats, q, k, v, segments, c.h)
 			for b.Loop() {
 				d.AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v, segments, c.h)

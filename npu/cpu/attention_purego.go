@@ -136,7 +136,7 @@ const (
 //	dS = p·(dP-D)
 //	dq = (chain of dS·k over the keys)/sqrt(Dim)
 //
-// dk and dv of a key are sums over the units of rows that attend to the key, see npu.AttentionKernels.
+// dk and dv of a key are sums over the parts of rows that attend to the key, see npu.AttentionKernels.
 // All these rows are in the tree of one root, so one task computes them.
 func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
@@ -172,8 +172,8 @@ func (b *pureGoBackward) tree(tree []int, c int) {
 	}
 	for _, seg := range tree {
 		visible := ancestors(b.segments, seg)
-		for first := int32(0); first < b.segments[seg].Len; first += npu.RowUnit {
-			visible = b.unit(seg, first, c, visible)
+		for first := int32(0); first < b.segments[seg].Len; first += npu.PartRows {
+			visible = b.part(seg, first, c, visible)
 		}
 	}
 	scale := inverseRoot(b.h.Dim)
@@ -188,13 +188,13 @@ func (b *pureGoBackward) tree(tree []int, c int) {
 	}
 }
 
-// unit runs the backward pass of the unit of seg that begins with its row first. visible are the rows
-// before it on its path; unit returns them with those of the unit.
-func (b *pureGoBackward) unit(seg int, first int32, c int, visible []int32) []int32 {
+// part runs the backward pass of the part of seg that begins with its row first. visible are the rows
+// before it on its path; part returns them with those of the part.
+func (b *pureGoBackward) part(seg int, first int32, c int, visible []int32) []int32 {
 	s, group, dim := b.segments[seg], b.h.Q/b.h.KV, b.h.Dim
-	end := min(s.Len, first+npu.RowUnit)
+	end := min(s.Len, first+npu.PartRows)
 	keys := len(visible) + int(end-first)
-	dk, dv := make([]float32, keys*dim), make([]float32, keys*dim) // the unit's chains
+	dk, dv := make([]float32, keys*dim), make([]float32, keys*dim) // the part's chains
 	p, ds := make([]float32, keys), make([]float32, keys)
 	for row := s.Start + first; row < s.Start+end; row++ {
 		visible = append(visible, row)
@@ -340,7 +340,7 @@ func axpy(y, x []float32, a float32) {
 func segmentList(forest npu.Segments) []npu.Segment {
 	list, words := make([]npu.Segment, forest.N), forest.Int32s()
 	for i := range list {
-		list[i] = npu.Segment{Start: words[3*i], Len: words[3*i+1], Parent: words[3*i+2]}
+		list[i] = npu.Segment{Start: words[4*i], Len: words[4*i+1], Parent: words[4*i+2]}
 	}
 	return list
 }

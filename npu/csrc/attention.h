@@ -69,10 +69,8 @@ static void att_merge(att_sums *all, const att_sums *split, int32_t lanes, int32
     }
 }
 
-static void att_forward_tile(void *arg, int64_t task, int32_t thread) {
-  const att_forward *a = arg;
+static void att_forward_tile(const att_forward *a, const att_tile *t, int32_t thread) {
   const att_forest *f = &a->f;
-  const att_tile *t = &f->tiles[f->n_tiles - 1 - task]; /* longest first: later tiles of a sequence */
   float *cursor = a->scratch + thread * a->part;
   int64_t floats = (int64_t)ATT_LANES * f->dim_padded;
   float *rows = att_take(&cursor, floats * 4), *columns = att_take(&cursor, floats * 4);
@@ -124,25 +122,32 @@ static void att_forward_tile(void *arg, int64_t task, int32_t thread) {
   att_write(a->out, lanes.at, all->o, il, f, t->lanes);
 }
 
+static void att_forward_block(void *arg, int64_t task, int32_t thread) {
+  const att_forward *a = arg;
+  int64_t block = a->f.n_blocks - 1 - task / a->f.h.kv; /* longest first: later blocks of a sequence */
+  for (int64_t i = 0; i < att_block_tiles(&a->f, block); i++) {
+    att_tile t = att_tile_of(&a->f, block, (int32_t)(task % a->f.h.kv), i);
+    att_forward_tile(a, &t, thread);
+  }
+}
+
 static void kernel_attention(easyrl_device *d, float *out, float *stats, const float *q, const float *k, const float *v,
                              easyrl_segments segments, easyrl_heads h) {
   att_forward a = {.out = out, .stats = stats, .q = q, .k = k, .v = v};
-  int64_t shared = att_forest_measure(&a.f, segments.list, segments.n, h);
+  att_forest_measure(&a.f, segments, h);
   a.part = 4 * ATT_LANES * a.f.dim_padded + ATT_PASS * ATT_LANES + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16);
-  float *cursor = device_scratch(d, shared + pool_threads(d->pool) * a.part);
-  if (!cursor) return;
-  att_forest_build(&a.f, &cursor);
-  a.scratch = cursor;
-  pool_run(d->pool, a.f.n_tiles, att_forward_tile, &a);
+  a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
+  if (!a.scratch) return;
+  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_forward_block, &a);
 }
 
 /* The backward pass processes a tile in two halves. The first half writes dq, and stores the
  * tile's p and dS [keys][ATT_LANES] and its rows of q and dOut in a slot. The second half
  * adds dS q to the chains of dk and p dOut to those of dv, for the keys on the tile's path. The chains
- * of a unit's keys are in memory between its tiles; the last tile adds them to dk and dv. If there are enough
+ * of a part's keys are in memory between its tiles; the last tile adds them to dk and dv. If there are enough
  * trees to keep the threads busy, one thread takes a tree
  * through both halves. Otherwise the threads take a run of tiles through the first half in
- * parallel, and then parts of keys through the second half. */
+ * parallel, and then the blocks of keys through the second half. */
 typedef struct {
   att_forest f;
   float *dq, *dk, *dv;
@@ -150,8 +155,8 @@ typedef struct {
   float *scratch, *slots;
   int64_t part, slot; /* floats of scratch per thread; floats per slot */
   int64_t first, last; /* current run of tiles */
-  /* Chains of dk and dv, [2][max_keys][dim_padded] each. In a run, opened has those of the unit that continues from
-   * the run before, and open takes those of the unit that the next run continues. */
+  /* Chains of dk and dv, [2][max_keys][dim_padded] each. In a run, opened has those of the part that continues from
+   * the run before, and open takes those of the part that the next run continues. */
   float *chains, *opened, *open;
 } att_backward;
 
@@ -278,14 +283,14 @@ static void att_spread(float *y, const float *src, float *dst, const float *p, c
   }
 }
 
-/* Chains of a unit's dk and dv; row j of each is the key at position first + j. */
+/* Chains of a part's dk and dv; row j of each is the key at position first + j. */
 typedef struct {
   float *dk, *dv;
   int64_t first;
 } att_chains;
 
 /* The second half of tile t for the keys at positions [lo, hi), which are in one segment. The chains of keys that an
- * earlier tile of the unit has begun are in from; to takes those that a later tile continues. */
+ * earlier tile of the part has begun are in from; to takes those that a later tile continues. */
 static void att_backward_keys(const att_backward *a, const att_tile *t, att_slot s, int32_t segment, int64_t lo, int64_t hi,
                               att_chains from, att_chains to) {
   const att_forest *f = &a->f;
@@ -294,8 +299,8 @@ static void att_backward_keys(const att_backward *a, const att_tile *t, att_slot
   for (int64_t end; lo < hi; lo = end) {
     end = lo < t->fresh ? min64(hi, t->fresh) : hi;
     if (lo < t->done) end = min64(end, t->done);
-    int64_t row = f->segments[segment].start + lo - f->before[segment], at = row * f->stride + (int64_t)t->kv * f->h.dim;
-    int64_t i = (lo - t->from) * ATT_LANES, hidden = (lo - f->before[segment]) * f->group - t->lane;
+    int64_t row = f->segments[segment].start + lo - f->segments[segment].before, at = row * f->stride + (int64_t)t->kv * f->h.dim;
+    int64_t i = (lo - t->from) * ATT_LANES, hidden = (lo - f->segments[segment].before) * f->group - t->lane;
     int64_t src = (lo - from.first) * f->dim_padded, dst = (lo - to.first) * f->dim_padded;
     int begun = lo < t->fresh, ends = lo < t->done;
     att_spread(a->dk + at, begun ? from.dk + src : 0, ends ? 0 : to.dk + dst, s.ds + i, s.q, end - lo, own, hidden, f, t->lanes);
@@ -318,7 +323,7 @@ static void att_backward_group(void *arg, int64_t task, int32_t thread) {
     att_slot s = att_slot_at(a->slots + thread * a->slot, f, t);
     att_backward_tile(a, t, s, thread);
     for (int32_t g = t->segment; g >= 0; g = f->segments[g].parent)
-      att_backward_keys(a, t, s, g, f->before[g], f->before[g] + f->segments[g].len, chains, chains);
+      att_backward_keys(a, t, s, g, f->segments[g].before, f->segments[g].before + f->segments[g].len, chains, chains);
   }
 }
 
@@ -329,51 +334,51 @@ static void att_backward_first(void *arg, int64_t task, int32_t thread) {
   att_backward_tile(a, t, att_slot_at(a->slots + t->slot, &a->f, t), thread);
 }
 
-/* The second half of all tiles of the current run, for one part of the keys. */
+/* The second half of all tiles of the current run, for a block of keys. */
 static void att_backward_second(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_forest *f = &a->f;
-  const att_part *u = &f->parts[task];
-  int64_t lo = f->before[u->segment] + u->first, hi = lo + u->n;
-  att_chains own = att_chains_at(a->chains + thread * 2 * ATT_PART * f->dim_padded, f, ATT_PART, lo);
+  int64_t block = task / f->h.kv, kv = task % f->h.kv;
+  int32_t segment = f->blocks[block].segment;
+  int64_t lo = f->segments[segment].before + f->blocks[block].first, hi = lo + att_block_rows(f, block);
+  att_chains own = att_chains_at(a->chains + thread * 2 * EASYRL_ROW_TILE * f->dim_padded, f, EASYRL_ROW_TILE, lo);
   att_chains opened = att_chains_at(a->opened, f, f->max_keys, 0), open = att_chains_at(a->open, f, f->max_keys, 0);
   for (int64_t i = a->first; i < a->last; i++) {
     const att_tile *t = &f->tiles[i];
     int32_t g = t->segment;
-    if (t->kv != u->kv) continue;
-    while (g > u->segment) g = f->segments[g].parent;
-    if (g != u->segment) continue;
+    if (t->kv != kv) continue;
+    while (g > segment) g = f->segments[g].parent;
+    if (g != segment) continue;
     att_backward_keys(a, t, att_slot_at(a->slots + t->slot, f, t), g, lo, hi, i == a->first ? opened : own,
                       i == a->last - 1 ? open : own);
   }
 }
 
-/* Sets dk and dv of one part of the keys to zero. */
+/* Sets dk and dv of a block of keys to zero. */
 static void att_backward_zero(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
-  const att_part *u = &a->f.parts[task];
+  const att_forest *f = &a->f;
+  const easyrl_tile *b = &f->blocks[task / f->h.kv];
+  int64_t at = (f->segments[b->segment].start + b->first) * f->stride + task % f->h.kv * f->h.dim;
   (void)thread;
-  for (int32_t j = 0; j < u->n; j++) {
-    int64_t row = a->f.segments[u->segment].start + u->first + j;
-    int64_t at = row * a->f.stride + (int64_t)u->kv * a->f.h.dim;
-    memset(a->dk + at, 0, (size_t)a->f.h.dim * 4);
-    memset(a->dv + at, 0, (size_t)a->f.h.dim * 4);
+  for (int32_t j = att_block_rows(f, task / f->h.kv); j > 0; j--, at += f->stride) {
+    memset(a->dk + at, 0, (size_t)f->h.dim * 4);
+    memset(a->dv + at, 0, (size_t)f->h.dim * 4);
   }
 }
 
-/* Multiplies dk of one part of the keys by 1/sqrt(Dim). */
+/* Multiplies dk of a block of keys by 1/sqrt(Dim). */
 static void att_backward_scale(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
-  const att_part *u = &a->f.parts[task];
+  const att_forest *f = &a->f;
+  const easyrl_tile *b = &f->blocks[task / f->h.kv];
+  float *dk = a->dk + (f->segments[b->segment].start + b->first) * f->stride + task % f->h.kv * f->h.dim;
   (void)thread;
-  for (int32_t j = 0; j < u->n; j++) {
-    int64_t row = a->f.segments[u->segment].start + u->first + j;
-    float *dk = a->dk + row * a->f.stride + (int64_t)u->kv * a->f.h.dim;
-    for (int32_t e = 0; e < a->f.h.dim; e += VL) {
-      int n = (int)min64(VL, a->f.h.dim - e);
-      v_store_n(dk + e, v_mul(v_load_n(dk + e, n), v_set1(a->f.scale)), n);
+  for (int32_t j = att_block_rows(f, task / f->h.kv); j > 0; j--, dk += f->stride)
+    for (int32_t e = 0; e < f->h.dim; e += VL) {
+      int n = (int)min64(VL, f->h.dim - e);
+      v_store_n(dk + e, v_mul(v_load_n(dk + e, n), v_set1(f->scale)), n);
     }
-  }
 }
 
 /* Returns whether groups of tiles keep all threads busy: the largest group has at most 1.25
@@ -409,13 +414,14 @@ static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, fl
                                       const float *out, const float *stats, const float *q, const float *k,
                                       const float *v, easyrl_segments segments, easyrl_heads h) {
   att_backward a = {.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .out = out, .stats = stats, .q = q, .k = k, .v = v};
-  int64_t shared = att_forest_measure(&a.f, segments.list, segments.n, h), threads = pool_threads(d->pool);
+  att_forest_measure(&a.f, segments, h);
+  int64_t shared = att_forest_floats(&a.f), threads = pool_threads(d->pool);
   float *cursor = device_scratch(d, shared);
   if (!cursor) return;
   att_forest_build(&a.f, &cursor);
   int groups = att_groups_suffice(&a.f, pool_limited(d->pool));
   int64_t chain = 2 * a.f.dim_padded; /* floats of a key's chains */
-  int64_t chains = (groups ? threads * a.f.max_keys : threads * ATT_PART + 2 * a.f.max_keys) * chain;
+  int64_t chains = (groups ? threads * a.f.max_keys : threads * EASYRL_ROW_TILE + 2 * a.f.max_keys) * chain;
   a.part = 3 * ATT_LANES * a.f.dim_padded + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16);
   a.slot = att_slot_floats(&a.f, a.f.max_span);
   int64_t room = threads * a.slot;
@@ -426,21 +432,21 @@ static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, fl
   a.scratch = cursor;
   a.slots = a.scratch + threads * a.part;
   a.chains = a.slots + room;
-  pool_run(d->pool, a.f.n_parts, att_backward_zero, &a);
+  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_zero, &a);
   if (groups) {
     pool_run(d->pool, a.f.n_groups, att_backward_group, &a);
   } else {
-    a.open = a.chains + threads * ATT_PART * chain;
+    a.open = a.chains + threads * EASYRL_ROW_TILE * chain;
     a.opened = a.open + a.f.max_keys * chain;
     for (a.first = 0; a.first < a.f.n_tiles; a.first = a.last) {
       a.last = att_backward_run(&a, a.first, room);
       pool_run(d->pool, a.last - a.first, att_backward_first, &a);
-      pool_run(d->pool, a.f.n_parts, att_backward_second, &a);
+      pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_second, &a);
       float *open = a.open;
       a.open = a.opened, a.opened = open;
     }
   }
-  pool_run(d->pool, a.f.n_parts, att_backward_scale, &a);
+  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_scale, &a);
 }
 
 #include "attention_cached.h"

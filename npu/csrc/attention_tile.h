@@ -3,7 +3,7 @@
  *
  * A lane is a query row of one segment in one of the query heads that read the
  * same key-value head. Lanes count through the heads of a row first, then through
- * the rows. A tile is up to ATT_LANES lanes of one unit of rows (see npu.AttentionKernels).
+ * the rows. A tile is up to ATT_LANES lanes of one part of rows (see npu.AttentionKernels).
  * Its keys are those on its path that a lane attends to: of the segment's ancestors, root
  * first, then of its own rows. Matrices of a tile are [keys][ATT_LANES]. */
 #ifndef EASYRL_ATTENTION_TILE_H
@@ -25,12 +25,11 @@
 #define ATT_SPLIT EASYRL_KEY_SPLIT
 #define ATT_PASS 256 /* keys, whole tiles of a split, that the forward pass takes at a time */
 #define ATT_TILES (ATT_PASS / ATT_KEYS)
-#define ATT_PART 64 /* keys in a part of the backward pass's work */
 
 #define ATT_NO_MAXIMUM -0x1p20f /* maximum of a lane before its first key */
 #define ATT_CLAMP 0x1p19f       /* largest magnitude of a scaled score that maxima count */
 
-/* The positions of a tile's keys are [from, keys). In the unit's sums, the chains of the keys
+/* The positions of a tile's keys are [from, keys). In the part's sums, the chains of the keys
  * from fresh on start with this tile, and those of the keys below done end with it. */
 typedef struct {
   int32_t segment, kv, lane, lanes;
@@ -38,27 +37,23 @@ typedef struct {
   int64_t slot; /* offset of the backward pass's slot, in floats */
 } att_tile;
 
-/* Keys [first, first + n) of one segment and key-value head. */
-typedef struct { int32_t segment, kv, first, n; } att_part;
-
 /* n rows of keys or values on a tile's path, a constant stride apart. at is the offset of the
  * first one in [T, KV, Dim]. */
 typedef struct { int64_t at, n; } att_span;
 
-/* A forest in the form that the kernels walk. before is the number of rows in a
- * segment's ancestors. Tiles are ordered by tree, key-value head, segment and
- * lane. Group g of tiles, [groups[g], groups[g+1]), is one tree and one key-value
- * head. max_keys is the largest number of rows on a path, and max_span that of a tile's keys. */
+/* A forest in the form that the kernels walk. A block is one of the host's tiles of rows. max_keys is the largest
+ * number of rows on a path, and max_span that of a tile's keys. The backward pass lists all tiles, ordered by tree,
+ * key-value head, segment and lane. Group g of tiles, [groups[g], groups[g+1]), is one tree and one key-value head. */
 typedef struct {
   const easyrl_segment *segments;
+  const easyrl_tile *blocks;
   easyrl_heads h;
-  int32_t n, group, dim_padded;
+  int32_t n_blocks, group, dim_padded;
   int64_t stride, window;
   float exponent, scale; /* of scores in exponents of 2, and 1/sqrt(Dim) */
-  int64_t depth, max_keys, max_span, n_tiles, n_parts, n_groups;
-  int64_t *before, *groups;
+  int64_t depth, max_keys, max_span, n_tiles, n_groups;
+  int64_t *groups;
   att_tile *tiles;
-  att_part *parts;
 } att_forest;
 
 /* Takes room for bytes from a scratch, rounded up to a multiple of a cache line. */
@@ -71,92 +66,91 @@ SIMD_INLINE void *att_take(float **cursor, int64_t bytes) {
 /* log2(e)/sqrt(dim): scores times it are exponents of 2. */
 SIMD_INLINE float score_exponent(int32_t dim) { return (float)(0x1.71547652b82fep+0 / sqrt((double)dim)); }
 
-_Static_assert(EASYRL_ROW_UNIT % ATT_LANES == 0, "units have whole tiles");
+_Static_assert(EASYRL_ROW_TILE % ATT_LANES == 0 && EASYRL_PART_ROWS % EASYRL_ROW_TILE == 0, "blocks and parts have whole tiles");
 
-/* Returns the number of tiles of a segment for one key-value head. */
-SIMD_INLINE int64_t att_tiles_of(const att_forest *f, int32_t s) {
-  return ceil_div((int64_t)f->segments[s].len * f->group, ATT_LANES);
+/* Returns the number of rows of a block. */
+SIMD_INLINE int32_t att_block_rows(const att_forest *f, int64_t block) {
+  const easyrl_tile *b = &f->blocks[block];
+  return (int32_t)min64(EASYRL_ROW_TILE, f->segments[b->segment].len - b->first);
 }
 
-/* Measures a forest and returns the number of floats that att_forest_build takes. */
-static int64_t att_forest_measure(att_forest *f, const easyrl_segment *segments, int32_t n, easyrl_heads h) {
-  *f = (att_forest){.segments = segments, .h = h, .n = n, .group = h.q / h.kv};
+/* Returns the number of tiles of a block for one key-value head. */
+SIMD_INLINE int64_t att_block_tiles(const att_forest *f, int64_t block) {
+  return ceil_div((int64_t)att_block_rows(f, block) * f->group, ATT_LANES);
+}
+
+/* Returns the root of a segment. */
+SIMD_INLINE int32_t att_root(const att_forest *f, int32_t s) {
+  while (f->segments[s].parent >= 0) s = f->segments[s].parent;
+  return s;
+}
+
+/* Returns whether a block is the first one of its tree. */
+SIMD_INLINE int att_starts_tree(const att_forest *f, int64_t block) {
+  return block == 0 || (f->blocks[block].segment != f->blocks[block - 1].segment &&
+                        att_root(f, f->blocks[block].segment) != att_root(f, f->blocks[block - 1].segment));
+}
+
+static void att_forest_measure(att_forest *f, easyrl_segments segments, easyrl_heads h) {
+  *f = (att_forest){.segments = segments.list, .blocks = segments.tiles, .n_blocks = segments.n_tiles, .h = h, .group = h.q / h.kv};
   f->dim_padded = (int32_t)round_up(h.dim, VL);
   f->stride = (int64_t)h.kv * h.dim;
   f->window = h.window ? h.window : INT32_MAX;
   f->exponent = score_exponent(h.dim);
   f->scale = (float)(1.0 / sqrt((double)h.dim));
-  int64_t roots = 0;
-  for (int32_t s = 0; s < n; s++) {
-    int64_t keys = 0, depth = 0;
-    for (int32_t a = s; a >= 0; a = segments[a].parent, depth++) keys += segments[a].len;
-    f->max_keys = max64(f->max_keys, keys);
+  while (f->n_blocks > 0 && f->blocks[f->n_blocks - 1].segment < 0) f->n_blocks--; /* empty ones */
+  for (int32_t b = 0; b < f->n_blocks; b++) {
+    int32_t s = f->blocks[b].segment;
+    f->n_tiles += h.kv * att_block_tiles(f, b);
+    f->n_groups += h.kv * att_starts_tree(f, b);
+    if (f->blocks[b].first > 0) continue;
+    int64_t depth = 0;
+    for (int32_t a = s; a >= 0; a = f->segments[a].parent) depth++;
     f->depth = max64(f->depth, depth);
-    f->n_tiles += h.kv * att_tiles_of(f, s);
-    f->n_parts += h.kv * ceil_div(segments[s].len, ATT_PART);
-    roots += segments[s].parent < 0;
+    f->max_keys = max64(f->max_keys, (int64_t)f->segments[s].before + f->segments[s].len);
   }
   f->max_span = min64(f->max_keys, f->window + ATT_LANES);
-  f->n_groups = roots * h.kv;
-  return round_up(2 * n, 16) + round_up(2 * (f->n_groups + 1), 16) + 3 * round_up(n, 16) +
-         round_up(f->n_tiles * (int64_t)sizeof(att_tile) / 4 + 1, 16) +
-         round_up(f->n_parts * (int64_t)sizeof(att_part) / 4 + 1, 16);
 }
 
 /* The position of a lane of a segment. */
 SIMD_INLINE int64_t att_position(const att_forest *f, int32_t segment, int64_t lane) {
-  return f->before[segment] + lane / f->group;
+  return f->segments[segment].before + lane / f->group;
 }
 
-/* Appends the tiles of one unit, lanes [lane, end) of a segment, and returns their number. */
-static int64_t att_unit_tiles(const att_forest *f, att_tile *tiles, int32_t segment, int32_t kv, int64_t lane, int64_t end) {
-  int64_t n = 0;
-  for (; lane < end; lane += ATT_LANES, n++) {
-    int64_t lanes = min64(ATT_LANES, end - lane);
-    att_tile t = {.segment = segment, .kv = kv, .lane = (int32_t)lane, .lanes = (int32_t)lanes};
-    t.from = max64(0, att_position(f, segment, lane) - f->window + 1);
-    t.keys = att_position(f, segment, lane + lanes - 1) + 1;
-    t.fresh = n ? tiles[n - 1].keys : t.from;
-    t.done = t.keys;
-    if (n) tiles[n - 1].done = t.from;
-    tiles[n] = t;
-  }
-  return n;
+/* Returns tile number i of a block and key-value head. */
+SIMD_INLINE att_tile att_tile_of(const att_forest *f, int64_t block, int32_t kv, int64_t i) {
+  int32_t segment = f->blocks[block].segment;
+  int64_t first = (int64_t)f->blocks[block].first * f->group, end = first + (int64_t)att_block_rows(f, block) * f->group;
+  int64_t lane = first + i * ATT_LANES, lanes = min64(ATT_LANES, end - lane);
+  return (att_tile){.segment = segment, .kv = kv, .lane = (int32_t)lane, .lanes = (int32_t)lanes,
+                    .from = max64(0, att_position(f, segment, lane) - f->window + 1),
+                    .keys = att_position(f, segment, lane + lanes - 1) + 1};
 }
 
-/* Builds the arrays of a measured forest in scratch. */
+/* Returns the number of floats that att_forest_build takes. */
+static int64_t att_forest_floats(const att_forest *f) {
+  return round_up(2 * (f->n_groups + 1), 16) + round_up(f->n_tiles * (int64_t)sizeof(att_tile) / 4 + 1, 16);
+}
+
+/* Lists the tiles of a measured forest in scratch. */
 static void att_forest_build(att_forest *f, float **cursor) {
-  const easyrl_segment *segments = f->segments;
-  f->before = att_take(cursor, f->n * (int64_t)sizeof(int64_t));
   f->groups = att_take(cursor, (f->n_groups + 1) * (int64_t)sizeof(int64_t));
   f->tiles = att_take(cursor, f->n_tiles * (int64_t)sizeof(att_tile));
-  f->parts = att_take(cursor, f->n_parts * (int64_t)sizeof(att_part));
-  int32_t *root = att_take(cursor, f->n * 4), *next = att_take(cursor, f->n * 4), *last = att_take(cursor, f->n * 4);
-  int64_t u = 0, t = 0, g = 0;
-  for (int32_t s = 0; s < f->n; s++) {
-    int32_t parent = segments[s].parent;
-    f->before[s] = parent < 0 ? 0 : f->before[parent] + segments[parent].len;
-    root[s] = parent < 0 ? s : root[parent];
-    if (parent >= 0) next[last[root[s]]] = s;
-    last[root[s]] = s;
-    next[s] = -1;
-    for (int32_t c = 0; c < f->h.kv; c++)
-      for (int32_t j = 0; j < segments[s].len; j += ATT_PART)
-        f->parts[u++] = (att_part){s, c, j, (int32_t)min64(ATT_PART, segments[s].len - j)};
-  }
-  int64_t unit = (int64_t)EASYRL_ROW_UNIT * f->group;
-  for (int32_t r = 0; r < f->n; r++) {
-    if (segments[r].parent >= 0) continue;
+  int64_t part = (int64_t)EASYRL_PART_ROWS * f->group, n = 0, g = 0;
+  for (int32_t first = 0, end; first < f->n_blocks; first = end) {
+    for (end = first + 1; end < f->n_blocks && !att_starts_tree(f, end);) end++;
     for (int32_t c = 0; c < f->h.kv; c++) {
-      f->groups[g++] = t;
-      for (int32_t s = r; s >= 0; s = next[s]) {
-        int64_t lanes = (int64_t)segments[s].len * f->group;
-        for (int64_t lane = 0; lane < lanes; lane += unit)
-          t += att_unit_tiles(f, f->tiles + t, s, c, lane, min64(lanes, lane + unit));
-      }
+      f->groups[g++] = n;
+      for (int32_t b = first; b < end; b++)
+        for (int64_t i = 0; i < att_block_tiles(f, b); i++, n++) {
+          att_tile *t = &f->tiles[n];
+          *t = att_tile_of(f, b, c, i);
+          t->fresh = t->from, t->done = t->keys;
+          if (t->lane % part) t->fresh = t[-1].keys, t[-1].done = t->from; /* in the part of the tile before */
+        }
     }
   }
-  f->groups[g] = t;
+  f->groups[g] = n;
 }
 
 /* The lanes of a tile: their offsets, in heads, in a tensor [T, Q], and their positions. Lanes beyond the tile's have the
@@ -171,7 +165,7 @@ SIMD_INLINE void att_lanes_of(att_lanes *l, const att_forest *f, const att_tile 
   int32_t head = t->lane % f->group;
   for (int32_t i = 0; i < ATT_LANES; i++) {
     l->at[i] = (f->segments[t->segment].start + row) * f->h.q + t->kv * f->group + head;
-    l->position[i] = (int32_t)(f->before[t->segment] + row);
+    l->position[i] = (int32_t)(f->segments[t->segment].before + row);
     if (i < t->lanes - 1 && ++head == f->group) head = 0, row++;
   }
 }
@@ -183,8 +177,8 @@ SIMD_INLINE int64_t att_path(att_span *spans, const att_forest *f, const att_til
   for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent) depth++;
   i = depth;
   for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent) {
-    int64_t len = s == t->segment ? t->keys - f->before[s] : f->segments[s].len;
-    int64_t skip = max64(0, min64(len, from - f->before[s]));
+    int64_t len = s == t->segment ? t->keys - f->segments[s].before : f->segments[s].len;
+    int64_t skip = max64(0, min64(len, from - f->segments[s].before));
     spans[--i] = (att_span){(f->segments[s].start + skip) * f->stride + (int64_t)t->kv * f->h.dim, len - skip};
   }
   return depth;

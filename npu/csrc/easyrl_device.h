@@ -27,7 +27,8 @@
 #define EASYRL_UNIT_ROWS 256
 #define EASYRL_KEY_TILE 64    /* npu.KeyTile */
 #define EASYRL_KEY_SPLIT 512  /* npu.KeySplit */
-#define EASYRL_ROW_UNIT 1024  /* npu.RowUnit */
+#define EASYRL_ROW_TILE 64    /* npu.RowTile */
+#define EASYRL_PART_ROWS 1024  /* npu.PartRows */
 #define EASYRL_QUERY_BLOCK 64 /* npu.QueryBlock */
 
 typedef struct easyrl_device easyrl_device;
@@ -36,7 +37,11 @@ typedef struct easyrl_graph easyrl_graph; /* recorded calls */
 
 typedef enum { EASYRL_FLOAT32, EASYRL_BFLOAT16 } easyrl_dtype;
 
-typedef struct { int32_t start, len, parent; } easyrl_segment;
+/* before is the number of rows of all ancestors. */
+typedef struct { int32_t start, len, parent, before; } easyrl_segment;
+
+/* Rows of a segment from its row first on, at most EASYRL_ROW_TILE. Segment -1 marks an empty tile. */
+typedef struct { int32_t segment, first; } easyrl_tile;
 typedef struct { int32_t q, kv, dim, window; } easyrl_heads;
 typedef struct { float temperature, top_p, min_p; int32_t top_k; float uniform; } easyrl_sample_params;
 typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t step; } easyrl_adamw_params;
@@ -56,8 +61,9 @@ typedef struct { float scale, limit; } easyrl_fixed_point;
  * them too. Leaf i ends before row ends[i], unit i before row units[i]. Both may be empty. */
 typedef struct { const int32_t *ends, *units; int32_t n, n_units, rows; easyrl_fixed_point format; } easyrl_leaves;
 
-/* A forest of n segments. rows is one more than the last row of all segments. */
-typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
+/* A forest of n segments. rows is one more than the last row of all segments. The tiles of a tree follow each other;
+ * segments and rows ascend. Empty tiles come last. */
+typedef struct { const easyrl_segment *list; const easyrl_tile *tiles; int32_t n, n_tiles, rows; } easyrl_segments;
 
 /* The ids of t tokens, and lists lists of rows. The rows of list i are rows[starts[i]] to
  * rows[starts[i+1]-1]; they have the same id and are in one unit. Lists of one id are adjacent. Only

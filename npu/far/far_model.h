@@ -1,16 +1,31 @@
 /* The kernels of attention, of the vocabulary and of the optimizer. */
 
-/* Records a failure unless all segments are in range and each parent precedes its children. */
+/* Records a failure unless all segments are in range, each parent precedes its children, and the tiles have every row once. */
 static void far_forest(easyrl_device *d, easyrl_segments s) {
   for (int32_t i = 0; s.list && i < s.n; i++) {
     easyrl_segment g = s.list[i];
-    if (g.start < 0 || g.len < 0 || g.parent < -1 || g.parent >= i || (int64_t)g.start + g.len > s.rows) {
-      far_fail(d, "segments", "segment %d is {%d, %d, %d} of %d rows", (int)i, (int)g.start, (int)g.len, (int)g.parent, (int)s.rows);
+    int32_t before = i > g.parent && g.parent >= 0 ? s.list[g.parent].before + s.list[g.parent].len : 0;
+    if (g.start < 0 || g.len < 0 || g.parent < -1 || g.parent >= i || g.before != before || (int64_t)g.start + g.len > s.rows) {
+      far_fail(d, "segments", "segment %d is {%d, %d, %d, %d} of %d rows", (int)i, (int)g.start, (int)g.len, (int)g.parent,
+               (int)g.before, (int)s.rows);
       return;
     }
   }
+  int64_t rows = 0;
+  for (int32_t i = 0; s.tiles && i < s.n; i++) rows += s.list[i].len;
+  for (int32_t i = 0; s.tiles && i < s.n_tiles; i++) {
+    easyrl_tile t = s.tiles[i];
+    if (t.segment < 0) continue;
+    if (t.segment >= s.n || t.first < 0 || t.first % EASYRL_ROW_TILE || t.first >= s.list[t.segment].len) {
+      far_fail(d, "segments", "tile %d is {%d, %d}", (int)i, (int)t.segment, (int)t.first);
+      return;
+    }
+    int32_t left = s.list[t.segment].len - t.first;
+    rows -= left < EASYRL_ROW_TILE ? left : EASYRL_ROW_TILE;
+  }
+  if (rows) far_fail(d, "segments", "tiles lack %lld rows", (long long)rows);
 }
-#define SEGMENTS(field) (NEAR(field.list, a->field.n), far_forest(d, a->field))
+#define SEGMENTS(field) (NEAR(field.list, a->field.n), NEAR(field.tiles, a->field.n_tiles), far_forest(d, a->field))
 
 ARGS(attention, float *out, *stats; const float *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
 RUN(attention) {

@@ -145,7 +145,7 @@ func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("extremes", func(t *testing.T) { testAttentionExtremes(t, open) })
 	t.Run("long", func(t *testing.T) { testAttentionLong(t, open) })
 	t.Run("chunks", func(t *testing.T) { testAttentionChunks(t, open) })
-	t.Run("units", func(t *testing.T) { testAttentionUnits(t, open) })
+	t.Run("parts", func(t *testing.T) { testAttentionParts(t, open) })
 	t.Run("cached", func(t *testing.T) { testAttentionCached(t, open) })
 }
 
@@ -308,21 +308,21 @@ func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error))
 	}
 }
 
-// unitCases are attentions whose segments have several units of rows, with and without a window.
-func unitCases() []*attentionCase {
+// partCases are attentions whose segments have several parts of rows, with and without a window.
+func partCases() []*attentionCase {
 	var f forest
-	f.tree([]int32{npu.RowUnit + 70, 3, 40}, []int32{-1, 0, 0})
-	f.tree([]int32{2*npu.RowUnit + 1}, []int32{-1})
+	f.tree([]int32{npu.PartRows + 70, 3, 40}, []int32{-1, 0, 0})
+	f.tree([]int32{2*npu.PartRows + 1}, []int32{-1})
 	return []*attentionCase{
 		newAttentionCase(f, npu.Heads{Q: 2, KV: 1, Dim: 4}, 1, 1),
 		newAttentionCase(f, npu.Heads{Q: 3, KV: 1, Dim: 4, Window: npu.KeySplit + 5}, 2, 1),
 	}
 }
 
-// testAttentionUnits checks gradients that are summed over several units of rows.
-func testAttentionUnits(t *testing.T, open func(threads int) (npu.Device, error)) {
+// testAttentionParts checks gradients that are summed over several parts of rows.
+func testAttentionParts(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
-	for _, c := range unitCases() {
+	for _, c := range partCases() {
 		want := c.run(t, d)
 		for _, many := range teams(t, open, 2, 3) {
 			equalResults(t, fmt.Sprintf("%v, %d threads", c.h, npu.Threads(many)), want, c.run(t, many))
@@ -355,10 +355,10 @@ func sameAttention(t *testing.T, want npu.Device, got []npu.Device) {
 			}
 		}
 	}
-	for _, c := range unitCases() {
+	for _, c := range partCases() {
 		r := c.run(t, want)
 		for _, d := range got {
-			equalResults(t, fmt.Sprintf("%s: %v units", d.Info().Name, c.h), r, c.run(t, d))
+			equalResults(t, fmt.Sprintf("%s: %v parts", d.Info().Name, c.h), r, c.run(t, d))
 		}
 	}
 }

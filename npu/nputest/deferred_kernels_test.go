@@ -38,7 +38,7 @@ func (d *deferred) leaves(l npu.Leaves) *npu.Leaves {
 }
 
 func (d *deferred) segments(s npu.Segments) npu.Segments {
-	s.Buffer = d.at(s.Buffer)
+	s.Buffer, s.Tiles = d.at(s.Buffer), d.at(s.Tiles)
 	return s
 }
 

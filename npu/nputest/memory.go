@@ -123,7 +123,7 @@ func (x *indices) ints(list ...int32) (l npu.Ints) {
 
 func (x *indices) segments(list []npu.Segment) (s npu.Segments) {
 	x.t.Helper()
-	x.batch(3*len(list), func(b *npu.Batch) { s = b.Segments(list) })
+	x.batch(npu.SegmentValues(list), func(b *npu.Batch) { s = b.Segments(list) })
 	return s
 }
 

@@ -24,7 +24,8 @@ func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads)
 	d.Len("attention: out", out, q.Len())
 	d.Len("attention: k", k, t*h.KV*h.Dim)
 	d.Len("attention: v", v, t*h.KV*h.Dim)
-	d.Buffer("attention: segments", s.Buffer, npu.Int32, 3*s.N)
+	d.Buffer("attention: segments", s.Buffer, npu.Int32, 4*s.N)
+	d.Buffer("attention: tiles", s.Tiles, npu.Int32, s.Tiles.Len())
 	if s.Rows > t {
 		fail("attention: segments of %d rows, expected at most %d", s.Rows, t)
 	}

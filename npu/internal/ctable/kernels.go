@@ -48,7 +48,8 @@ func cLeaves(l *npu.Leaves) C.leaves {
 }
 
 func cSegments(s npu.Segments) C.segments {
-	return C.segments{list: addr(s.Buffer), n: C.int32_t(s.N), rows: C.int32_t(s.Rows)}
+	return C.segments{list: addr(s.Buffer), tiles: addr(s.Tiles), n: C.int32_t(s.N),
+		n_tiles: C.int32_t(s.Tiles.Len() / 2), rows: C.int32_t(s.Rows)}
 }
 
 func cHeads(h npu.Heads) C.easyrl_heads {

@@ -47,14 +47,14 @@ typedef struct { addr data; int32_t rows, cols; } matrix;
 typedef struct { addr data, mark; } sums;
 typedef struct { sums s; int32_t rows, cols; } matrix_sums;
 typedef struct { addr ends, units; int32_t n, n_units, rows; easyrl_fixed_point format; } leaves;
-typedef struct { addr list; int32_t n, rows; } segments;
+typedef struct { addr list, tiles; int32_t n, n_tiles, rows; } segments;
 typedef struct { addr ids, rows, starts; int32_t t, lists; } tokens;
 typedef struct { addr pages, rows, lens, blocks; int32_t n, stride, longest; } tables;
 static inline easyrl_matrix M(matrix m) { easyrl_matrix v = {F(m.data), m.rows, m.cols}; return v; }
 static inline easyrl_sums S(sums s) { easyrl_sums v = {(int64_t *)s.data, (int64_t *)s.mark}; return v; }
 static inline easyrl_matrix_sums MS(matrix_sums m) { easyrl_matrix_sums v = {S(m.s), m.rows, m.cols}; return v; }
 static inline easyrl_leaves L(leaves l) { easyrl_leaves v = {I(l.ends), I(l.units), l.n, l.n_units, l.rows, l.format}; return v; }
-static inline easyrl_segments SG(segments s) { easyrl_segments v = {V(s.list), s.n, s.rows}; return v; }
+static inline easyrl_segments SG(segments s) { easyrl_segments v = {V(s.list), V(s.tiles), s.n, s.n_tiles, s.rows}; return v; }
 static inline easyrl_tokens TK(tokens t) { easyrl_tokens v = {I(t.ids), I(t.rows), I(t.starts), t.t, t.lists}; return v; }
 static inline easyrl_tables TB(tables t) { easyrl_tables v = {I(t.pages), I(t.rows), I(t.lens), I(t.blocks), t.n, t.stride, t.longest}; return v; }
 
