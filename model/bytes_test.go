@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -27,13 +26,9 @@ func TestPredictedBytesEqualAllocated(t *testing.T) {
 	require.NoError(t, err)
 	defer held.Close()
 	require.Equal(t, shape.Bytes(), dev.Allocated()[npu.KV])
-	var l attention.Layout
-	l.Add(-1, randomTokens(rand.New(rand.NewPCG(1, 2)), rows, c.VocabSize), false)
-	slots, want := make([]int32, rows), make([]int32, 9)
-	for i := range slots {
-		slots[i] = int32(i)
-	}
-	_, err = r.Prefill(w, held, &l, slots, want)
+	want := make([]int32, 9)
+	tokens := randomTokens(rand.New(rand.NewPCG(1, 2)), rows, c.VocabSize)
+	_, err = r.Prefill(w, held, []Chunk{{Tokens: tokens, Pages: []int32{0, 1, 2}}}, want)
 	require.NoError(t, err)
 	table := tableBytes(c)
 	index := r.batch.Bytes() + r.after.Bytes() + r.ids.Bytes()

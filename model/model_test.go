@@ -303,15 +303,19 @@ func TestDecodeEqualsForward(t *testing.T) {
 			require.NoError(t, tape.Wait())
 
 			w = testWeights(t, other, c)
-			require.Equal(t, want, decodeLogprobs(t, other, w, prompt, answer, 0.9))
+			for _, chunk := range []int{1, 7, 64} {
+				require.Equal(t, want, decodeLogprobs(t, other, w, prompt, answer, 0.9, chunk), "chunks of %d", chunk)
+			}
 		})
 	}
 }
 
-// decodeLogprobs forces answer through prefill and decode steps. It returns the
+// decodeLogprobs forces answer through prefills, chunk tokens of the prompt at a time, and decode steps. It returns the
 // log-probability that Sample reports for each token, with draws chosen to pick that
 // token.
-func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []int32, temperature float32) []float32 {
+func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []int32, temperature float32,
+	chunk int,
+) []float32 {
 	t.Helper()
 	c := w.Config
 	r, err := NewRunner(dev, c, 64)
@@ -323,14 +327,12 @@ func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []i
 	table := []int32{5, 2, 7, 0, 3, 1}
 	held.SetPages(2, 0, table)
 	slot := func(p int) int32 { return table[p/npu.PageSize]*npu.PageSize + int32(p%npu.PageSize) }
-	var l attention.Layout
-	l.Add(-1, prompt, false)
-	slots := make([]int32, len(prompt))
-	for i := range slots {
-		slots[i] = slot(i)
+	var logits npu.Buffer
+	for first := 0; first < len(prompt); first += chunk {
+		next := Chunk{Tokens: prompt[first:min(first+chunk, len(prompt))], First: first, Pages: table}
+		logits, err = r.Prefill(w, held, []Chunk{next}, []int32{int32(len(next.Tokens) - 1)})
+		require.NoError(t, err)
 	}
-	logits, err := r.Prefill(w, held, &l, slots, []int32{int32(len(prompt) - 1)})
-	require.NoError(t, err)
 	var out []float32
 	for i, id := range answer {
 		out = append(out, forced(t, r, logits, id, temperature))

@@ -2,10 +2,7 @@ package model
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/model/layer"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -34,6 +31,7 @@ type Runner struct {
 	runRows int        // number of rows of the last pass
 	steps   *graphCache[stepKey]
 	step    step
+	chunks  chunkArrays
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
@@ -92,40 +90,6 @@ func (r *Runner) Close() {
 	r.after.Free()
 	r.dev.Free(r.ids)
 	r.dev.Free(r.out)
-}
-
-// Prefill runs a layout from scratch, writes the keys and values of row i to cache
-// slot slots[i], and returns the logits [len(want), V] of the rows in want. The
-// logits are valid until the next call. The device's next Sync reports failures.
-func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
-	n := l.Rows()
-	if err := r.check(n); err != nil {
-		return npu.Buffer{}, err
-	}
-	if len(want) > n {
-		return npu.Buffer{}, fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
-	}
-	if err := checkTokens(r.cfg.VocabSize, l.Tokens); err != nil {
-		return npu.Buffer{}, err
-	}
-	if err := r.batch.Begin(2*n + len(want) + len(slots) + npu.SegmentValues(l.Segments)); err != nil {
-		return npu.Buffer{}, err
-	}
-	logits, err := r.begin(n, len(want), slices.Max(l.Positions))
-	if err != nil {
-		return npu.Buffer{}, err
-	}
-	r.runRows = n
-	b, d := r.batch, r.cfg.HiddenSize
-	ids, wanted, cacheSlots, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
-	r.pass.Positions, r.pass.Segments = b.Ints(l.Positions), segments
-	b.Upload()
-	r.kv = layer.Cache{K: c.K, V: c.V, Slots: cacheSlots}
-	out := r.layers(w, ids)
-	x := r.last.Slice(0, len(want)*d)
-	r.dev.GatherRows(x, out, wanted, d)
-	r.project(w, logits, x, len(want))
-	return logits, nil
 }
 
 // layers runs tokens through all layers and returns the output of the last one.

@@ -54,7 +54,7 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	r.runRows = n
 	tokens, slots, tables, list := b.Ints(s.ids), b.Ints(s.slots), c.Tables(b, s.sequences, s.lens), b.Params(s.params)
 	tables.Lens.Max = int32(key.longest) // rounded up, because it is an argument that a replay repeats
-	r.pass.Positions, r.pass.Segments = b.Ints(s.positions), npu.Segments{}
+	r.pass.Positions = b.Ints(s.positions)
 	places, values := c.Load(b)
 	b.Upload()
 	c.Apply(places, values)

@@ -180,13 +180,10 @@ func (b *branch) Forward(p *layer.Pass, index int, weights layer.Weights, x, out
 	p.Linear(out, x, a.out, w.o)
 }
 
-// attend computes a.out. If there is a cache, it adds the rows' keys and values to it.
+// attend computes a.out. If there is a cache, it adds the rows' keys and values to it, and the rows attend to it.
 func (b *branch) attend(p *layer.Pass, index int, a *acts, h npu.Heads) {
-	c := p.Cache
-	if c != nil {
+	if c := p.Cache; c != nil {
 		p.Dev.CacheWrite(c.K[index], c.V[index], a.k, a.v, c.Slots, h)
-	}
-	if c != nil && c.Tables != nil {
 		p.Dev.AttentionCached(a.out, a.q, c.K[index], c.V[index], c.Tables, h)
 		return
 	}

@@ -79,13 +79,15 @@ func (b *measurement) sampling(w *model.Weights) error {
 	}
 	defer kv.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
-	var prompt attention.Layout
-	prompt.Add(-1, b.tokens(rng, length), false)
+	prompt := model.Chunk{Tokens: b.tokens(rng, length)}
+	for page := range int32(pages) {
+		prompt.Pages = append(prompt.Pages, page)
+	}
 	weights := 4 * float64(c.NumParams())                        // bytes
 	position := float64(c.Cache(1, 0, 0).Bytes()) / npu.PageSize // bytes of the cache per token
 	err = b.time(phase{name: "prefill", rows: length, flop: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
 		read: weights, write: float64(length) * position, run: func() error {
-			_, err := run.Prefill(w, kv, &prompt, prompt.Positions, []int32{int32(length) - 1})
+			_, err := run.Prefill(w, kv, []model.Chunk{prompt}, []int32{int32(length) - 1})
 			return synced(b.dev, err)
 		}})
 	if err != nil {

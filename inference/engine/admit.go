@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -53,17 +54,16 @@ func (r *sampler) prefill(groups []*group) {
 	r.trace.endDecode()
 	start := time.Now()
 	b := &r.buf
-	b.prompts, b.slots, b.want = b.prompts[:0], b.slots[:0], b.want[:0]
+	b.chunks, b.want = b.chunks[:0], b.want[:0]
+	rows := 0
 	for _, g := range groups {
 		n := min(len(g.req.PromptIDs), r.cfg.PrefillRows)
-		b.prompts = append(b.prompts, g.req.PromptIDs[:n])
-		for p := range n {
-			b.slots = append(b.slots, slot(g.cache, p))
-		}
-		b.want = append(b.want, int32(len(b.slots)-1))
+		b.chunks = append(b.chunks, model.Chunk{Tokens: g.req.PromptIDs[:n], Pages: g.cache})
+		rows += n
+		b.want = append(b.want, int32(rows-1))
 	}
-	r.stats.PrefillRows += int64(len(b.slots))
-	logits, err := r.m.prefill(b.prompts, b.slots, b.want)
+	r.stats.PrefillRows += int64(rows)
+	logits, err := r.m.prefill(b.chunks, b.want)
 	if err != nil {
 		for _, g := range groups {
 			r.sched.fail(g, fmt.Errorf("prefill: %w", err))
@@ -71,13 +71,13 @@ func (r *sampler) prefill(groups []*group) {
 		return
 	}
 	for i, g := range groups {
-		g.filled = len(b.prompts[i])
+		g.filled = len(b.chunks[i].Tokens)
 		if !g.started { // set once, because the caller reads these fields later; see group
 			g.started = true
 			g.version, g.checksum = r.weights.version, r.weights.checksum
 		}
 		last := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: b.want[i]}
-		if err := r.scores.scorePrompt(g, int(last.row)+1-g.filled); err != nil {
+		if err := r.scores.scorePrompt(g, 0, g.filled, int(last.row)+1-g.filled); err != nil {
 			r.sched.fail(g, err)
 			continue
 		}
@@ -88,7 +88,7 @@ func (r *sampler) prefill(groups []*group) {
 		}
 	}
 	r.sched.leave()
-	r.trace.prefilled(start, groups, len(b.slots))
+	r.trace.prefilled(start, groups, rows)
 }
 
 // forkAll starts waiting responses of g while there is room. last is the place of the prompt's last

@@ -492,3 +492,16 @@ func TestEndedReadsPromptLogprobs(t *testing.T) {
 	require.Positive(t, e.Stats().ReplayRows, "parts of the prompt ran again")
 	closeFake(t, e)
 }
+
+// A prompt longer than a prefill runs in chunks, not token by token.
+func TestLongPromptRunsInChunks(t *testing.T) {
+	t.Parallel()
+	e, _ := startFake(t, Config{MaxRunning: 2, PrefillRows: 8})
+	req := request(90, 2, 4)
+	req.PromptLogprobs = true
+	got, err := e.Generate(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, references(1, req, 256, letters{}), got)
+	require.LessOrEqual(t, e.Stats().Steps, int64(90/8+2*4+2))
+	closeFake(t, e)
+}

@@ -67,22 +67,29 @@ func (m *fakeModel) put(row []float32, h uint64) {
 	row[0], row[1] = float32(h&0xffffff), float32(h>>24&0xffffff)
 }
 
-func (m *fakeModel) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error) {
-	require.Len(m.t, want, len(prompts))
-	require.LessOrEqual(m.t, len(slots), m.e.cfg.PrefillRows)
-	row := 0
+func (m *fakeModel) prefill(chunks []model.Chunk, want []int32) (npu.Buffer, error) {
 	m.hashes = m.hashes[:0]
-	for i, p := range prompts {
+	for i, chunk := range chunks {
+		slot := func(p int) int32 { return chunk.Pages[p/npu.PageSize]*npu.PageSize + int32(p%npu.PageSize) }
 		h := mix(1, uint64(m.version))
-		for position, token := range p {
-			m.cells[slots[row]] = cell{token, int32(position), m.version}
+		for p := range chunk.First {
+			c := m.cells[slot(p)]
+			require.Equal(m.t, cell{c.token, int32(p), m.version}, c, "position %d before a chunk", p)
+			h = mix(h, uint64(c.token))
+		}
+		for j, token := range chunk.Tokens {
+			at := slot(chunk.First + j)
+			require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[at/npu.PageSize], "a written page has one holder")
+			m.cells[at] = cell{token, int32(chunk.First + j), m.version}
 			h = mix(h, uint64(token))
 			m.hashes = append(m.hashes, h)
-			row++
 		}
-		require.EqualValues(m.t, row-1, want[i])
-		m.put(m.logits[i*testVocab:], h)
+		if i < len(want) {
+			require.EqualValues(m.t, len(m.hashes)-1, want[i])
+			m.put(m.logits[i*testVocab:], h)
+		}
 	}
+	require.LessOrEqual(m.t, len(m.hashes), m.e.cfg.PrefillRows)
 	return npu.HostBuffer(m.logits[:len(want)*testVocab]), nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/attention/cache"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
@@ -15,10 +14,9 @@ import (
 type forward interface {
 	// use makes w the weights of all later calls.
 	use(w inference.Weights) error
-	// prefill runs the prompts in one pass; the rows are the tokens of all prompts, concatenated. It
-	// writes the keys and values of row i to cache slot slots[i]. It returns the logits of the rows
-	// listed in want, vocab values each, valid until the next prefill or step.
-	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
+	// prefill runs chunks of different sequences in one pass, like model.Runner.Prefill. It returns the logits of the
+	// rows in want, vocab values each, valid until the next prefill or step.
+	prefill(chunks []model.Chunk, want []int32) (npu.Buffer, error)
 	// setPages sets the pages of a sequence from number first on, for later steps. sequence is a lane.
 	setPages(sequence int32, first int, pages []int32)
 	// step runs one token of each sequence and samples the next, like model.Runner.Step.
@@ -49,10 +47,9 @@ type runner struct {
 	cfg     *model.Config
 	rows    int // maximum number of rows of a pass
 	shape   cache.Shape
-	run     *model.Runner    // nil while released
-	cache   *cache.Cache     // nil while released
-	weights *model.Weights   // current weights, which the publisher owns
-	layout  attention.Layout // of the last prefill; reused
+	run     *model.Runner  // nil while released
+	cache   *cache.Cache   // nil while released
+	weights *model.Weights // current weights, which the publisher owns
 }
 
 func newRunner(dev npu.Device, mc *model.Config, cfg *Config) (*runner, error) {
@@ -112,16 +109,8 @@ func shapeOf(c *model.Config) shape {
 	return shape{c.Type, c.HiddenSize, c.FFNSize, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.VocabSize}
 }
 
-func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error) {
-	r.layout.Reset()
-	for _, p := range prompts {
-		const (
-			noParent = -1 // the prompt starts a sequence
-			loss     = false
-		)
-		r.layout.Add(noParent, p, loss)
-	}
-	logits, err := r.run.Prefill(r.weights, r.cache, &r.layout, slots, want)
+func (r *runner) prefill(chunks []model.Chunk, want []int32) (npu.Buffer, error) {
+	logits, err := r.run.Prefill(r.weights, r.cache, chunks, want)
 	if err != nil {
 		return logits, err
 	}

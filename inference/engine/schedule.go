@@ -96,21 +96,31 @@ func (c *scheduler) tailPage(g *group, full int) (int32, bool) {
 	return tail, true
 }
 
-// donate adds the prompt pages that s has filled to the group's cache. It does nothing unless s has
-// just filled a page of the prompt that the cache lacks.
+// donate adds the prompt pages that s has filled, and that the group's cache lacks, to that cache.
 func (c *scheduler) donate(s *sequence) {
 	g := s.g
-	if s.cached%npu.PageSize != 0 || s.cached > len(g.req.PromptIDs) || s.cached <= g.filled {
+	end := min(s.cached, len(g.req.PromptIDs)) / npu.PageSize // pages
+	if end*npu.PageSize <= g.filled {
 		return
 	}
 	full := g.filled / npu.PageSize
 	c.pages.drop(g.cache[full:])
 	g.cache = g.cache[:full]
-	for _, page := range s.pages[full : s.cached/npu.PageSize] {
+	for _, page := range s.pages[full:end] {
 		c.pages.hold(page)
 		g.cache = append(g.cache, page)
 	}
-	g.filled = s.cached
+	g.filled = end * npu.PageSize
+}
+
+// reserve gives s pages for its next n positions, as long as more pages are free than there are rows. It returns
+// the number of these positions that have pages.
+func (c *scheduler) reserve(s *sequence, n int) int {
+	for s.cached+n > len(s.pages)*npu.PageSize && len(c.pages.free) > c.rows {
+		page, _ := c.pages.take()
+		s.pages = append(s.pages, page)
+	}
+	return max(0, min(n, len(s.pages)*npu.PageSize-s.cached))
 }
 
 // grow gives each row a page for its next position. To do so it may preempt or fail other rows.

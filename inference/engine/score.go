@@ -26,54 +26,38 @@ type scorer struct {
 	logits []float32 // logits of some rows, in host memory; see logitsFor
 }
 
-// scorePrompt sets the log-probabilities of the prompt tokens that follow the tokens just run, and their
-// alternatives, as far as the request asks for them. Row first of the last prefill is the prompt's first
-// token. A prompt that runs again, after its cache was dropped, is not scored again; see group.
-func (c *scorer) scorePrompt(g *group, first int) error {
-	if g.promptLogp == nil || g.scored > 0 {
+// scorePrompt sets the log-probabilities of the prompt tokens that follow n tokens just run, and their
+// alternatives, as far as the request asks for them. The tokens that ran are at positions from first on, in the rows
+// of the last pass from row on. A token that has been scored, when the prompt ran before its cache was dropped, is not
+// scored again; see group.
+func (c *scorer) scorePrompt(g *group, first, n, row int) error {
+	if g.promptLogp == nil {
 		return nil
 	}
-	n := min(g.filled, len(g.req.PromptIDs)-1)
-	rows := make([]int32, n)
-	for i := range rows {
-		rows[i] = int32(first + i)
+	end := min(first+n+1, len(g.req.PromptIDs)) // of the tokens to score, whose positions are those that ran plus 1
+	from := max(first+1, g.scored)
+	if from >= end {
+		return nil
 	}
-	g.scored = n + 1
-	err := c.score(g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], promptTemperature)
+	g.scored = end
+	rows := make([]int32, end-from)
+	for i := range rows {
+		rows[i] = int32(row + from - 1 - first + i)
+	}
+	err := c.score(g.promptLogp[from:end], rows, g.req.PromptIDs[from:end], promptTemperature)
 	if err != nil || g.promptTop == nil {
 		return err
 	}
-	for first := 0; first < n; first += topRows {
-		block := rows[first:min(first+topRows, n)]
+	for i := 0; i < len(rows); i += topRows {
+		block := rows[i:min(i+topRows, len(rows))]
 		if err := c.m.logitsOf(c.logitsFor(len(block)), block); err != nil {
 			return fmt.Errorf("prompt: %w", err)
 		}
-		if err := c.top(g.promptTop[first+1:], block, g.req.PromptTop, promptTemperature); err != nil {
+		if err := c.top(g.promptTop[from+i:], block, g.req.PromptTop, promptTemperature); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// scoreNext does what scorePrompt does, for one token of the prompt: the one after the token that s has
-// just run in a decode step, at the given place.
-func (c *scorer) scoreNext(s *sequence, ran place) error {
-	g := s.g
-	position := s.cached // of the token after the one that ran
-	if g.promptLogp == nil || position < g.scored || position >= len(g.req.PromptIDs) {
-		return nil
-	}
-	g.scored = position + 1
-	rows := []int32{ran.row}
-	token := g.req.PromptIDs[position : position+1]
-	err := c.score(g.promptLogp[position:position+1], rows, token, promptTemperature)
-	if err != nil || g.promptTop == nil {
-		return err
-	}
-	if err := c.m.download(c.logitsFor(1), ran.logits); err != nil {
-		return fmt.Errorf("prompt: %w", err)
-	}
-	return c.top(g.promptTop[position:], rows, g.req.PromptTop, promptTemperature)
 }
 
 // addTop appends to s.top the likeliest tokens at the place where s's last token was sampled, if the

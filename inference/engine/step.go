@@ -30,9 +30,12 @@ type buffers struct {
 	batch []*group // groups of a prefill
 
 	// Arguments of forward.prefill.
-	prompts [][]int32
-	want    []int32 // the rows of the prompts' last tokens
-	slots   []int32
+	chunks []model.Chunk
+	want   []int32 // the rows of the prompts' last tokens
+
+	// Of replay.
+	replayed []*sequence // sequence of each chunk
+	tokens   []int32     // of all chunks
 
 	// Arguments of forward.step and sample.
 	rows    []model.Row
@@ -45,14 +48,61 @@ type buffers struct {
 func newBuffers(c *Config) buffers {
 	n := c.MaxRunning
 	return buffers{
-		slots: make([]int32, 0, c.PrefillRows), rows: make([]model.Row, 0, n), params: make([]npu.SampleParams, 0, n),
+		tokens: make([]int32, 0, c.PrefillRows), rows: make([]model.Row, 0, n), params: make([]npu.SampleParams, 0, n),
 		sampled: make([]int32, n), logp: make([]float32, n),
 	}
+}
+
+// replay runs known tokens of running responses, of prompts longer than a prefill and of responses that were
+// preempted, until each has one left for the step. It runs at most PrefillRows tokens, and none that need
+// a page which is not free.
+func (r *sampler) replay() {
+	b := &r.buf
+	b.chunks, b.replayed, b.tokens = b.chunks[:0], b.replayed[:0], b.tokens[:0]
+	for _, s := range r.sched.running {
+		n := min(s.known()-1-s.cached, r.cfg.PrefillRows-len(b.tokens))
+		if n = r.sched.reserve(s, n); n == 0 {
+			continue
+		}
+		first := len(b.tokens)
+		for i := range n {
+			b.tokens = append(b.tokens, s.token(s.cached+i))
+		}
+		b.chunks = append(b.chunks, model.Chunk{Tokens: b.tokens[first:], First: s.cached, Pages: s.pages})
+		b.replayed = append(b.replayed, s)
+	}
+	if len(b.chunks) == 0 {
+		return
+	}
+	r.trace.endDecode()
+	start := time.Now()
+	if _, err := r.m.prefill(b.chunks, nil); err != nil {
+		r.sched.failRunning(fmt.Errorf("prefill: %w", err))
+		return
+	}
+	r.stats.ReplayRows += int64(len(b.tokens))
+	row := 0
+	groups := r.buf.batch[:0]
+	for i, s := range b.replayed {
+		n := len(b.chunks[i].Tokens)
+		if err := r.scores.scorePrompt(s.g, s.cached, n, row); err != nil {
+			r.sched.fail(s.g, err)
+		} else {
+			s.cached += n
+			r.sched.donate(s)
+			groups = append(groups, s.g)
+		}
+		row += n
+	}
+	r.buf.batch = groups
+	r.sched.leave()
+	r.trace.prefilled(start, groups, len(b.tokens))
 }
 
 // step runs one token of each running response and accepts the sampled tokens of those that have no
 // more known tokens to run.
 func (r *sampler) step() {
+	r.replay()
 	r.sched.grow()
 	if r.sched.rows == 0 {
 		return
@@ -71,12 +121,12 @@ func (r *sampler) step() {
 		if !s.active {
 			continue // its group failed in this step
 		}
-		s.cached++
 		ran := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: int32(i)}
-		if err := r.scores.scoreNext(s, ran); err != nil {
+		if err := r.scores.scorePrompt(s.g, s.cached, 1, i); err != nil {
 			r.sched.fail(s.g, err)
 			continue
 		}
+		s.cached++
 		r.sched.donate(s)
 		if s.cached < s.known() {
 			r.stats.ReplayRows++

@@ -29,7 +29,7 @@ type Pass struct {
 type Cache struct {
 	K, V   []npu.Buffer
 	Slots  npu.Ints    // slot to which each row's key and value are written
-	Tables *npu.Tables // pages of each row's sequence in a decode step; nil if rows attend to one another
+	Tables *npu.Tables // positions that each row sees
 }
 
 // Scratch is what a backward pass shares between sublayers.
