@@ -177,6 +177,18 @@ func (b Buffer) Int32s() []int32 { return hostValues[int32](b, Int32) }
 // Int64s is Float32s for values of type Int64.
 func (b Buffer) Int64s() []int64 { return hostValues[int64](b, Int64) }
 
+// ReadInt64s returns the values of b, which are valid after the next wait of dev, and a function that
+// writes changed values back. If the host can address b, the values are b's memory, and write does nothing.
+func ReadInt64s(dev Device, b Buffer) (values []int64, write func()) {
+	if b.Space() == Host {
+		return b.Int64s(), func() {}
+	}
+	values = make([]int64, b.Len())
+	halves := unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(values))), 2*len(values))
+	dev.DownloadInts(halves, b.Words())
+	return values, func() { dev.UploadInts(b.Words(), halves) }
+}
+
 func hostValues[T any](b Buffer, dtype DType) []T {
 	if b.host == nil {
 		return nil

@@ -25,12 +25,20 @@
 //     each unit instead of each leaf, so that a device can compute units in parallel.
 //   - A fold sums n terms as sixteen partial sums. Term j goes to partial sum
 //     j mod 16 in ascending order. Then partial sum i+s is added to partial sum
-//     i for s = 8, 4, 2, 1. RMS norms, softmax over the vocabulary and sums of
-//     squares are folds.
+//     i for s = 8, 4, 2, 1. RMS norms and sums of squares are folds.
+//   - Sums over the vocabulary are 64-bit integers: float32 terms times 2^44,
+//     rounded to the nearest integer, ties to even. Their order does not matter
+//     (see Device.SoftmaxSum).
 //
 // exp and log are the package's own (see csrc/easyrl_math.h). They are equal to the
 // last bit on every device that claims exactness.
 package npu
+
+// SoftmaxSums is the number of sums of a row in Device.SoftmaxSum.
+const SoftmaxSums = 4
+
+// MaxVocab is the largest vocabulary: the sums of Device.SoftmaxSum do not overflow.
+const MaxVocab = 1 << 18
 
 // PageSize is the number of positions in a page of the key-value cache.
 const PageSize = 16
@@ -352,17 +360,17 @@ type AttentionKernels interface {
 type VocabKernels interface {
 	// SoftmaxMax computes the maximum of each of n rows of logits [N, V] · invTemp.
 	SoftmaxMax(max, logits Buffer, n int, invTemp float32)
-	// SoftmaxFold computes the partial sums of the folds over the vocabulary. logits [N, V]
-	// are columns first to first+V of the whole vocabulary; first is a multiple of
-	// MatrixBlock. With d = max(logit·invTemp - max, -104), folds [N, 2, 16] are the partial
-	// sums of exp(d) and, by fused multiply-adds, of exp(d)·d. They start from 0 if first is
-	// 0 and otherwise from the folds already there. If targets[i] is one of the columns,
-	// scores[i] becomes its logit · invTemp.
-	SoftmaxFold(folds, scores, max, logits Buffer, targets Ints, first int, invTemp float32)
-	// SoftmaxFinish adds up the partial sums z of exp(d) and u of exp(d)·d and writes, for
-	// each of n rows, logp = (score - max) - log z, entropy = log z - u/z, and stats [N, 2]:
-	// max and z.
-	SoftmaxFinish(logp, entropy, stats, folds, scores, max Buffer, n int)
+	// SoftmaxSum sets sums [N, SoftmaxSums], of type Int64, for the columns first to first+V of a
+	// vocabulary of at most MaxVocab, whose logits [N, V] are given, or adds to them with add. first is
+	// a multiple of MatrixBlock. With d = max(logit·invTemp - max, -104) and e = exp(d), a row's sums
+	// are Σ rint(e·2^44), Σ rint((e·d)·2^44), the bits of its target's logit·invTemp if the target is
+	// one of the columns, and the number of calls that met a value that is not finite. All are integers,
+	// so parts of the vocabulary can be added in any order, also those of other ranks.
+	SoftmaxSum(sums, max, logits Buffer, targets Ints, first int, invTemp float32, add bool)
+	// SoftmaxFinish writes for each of n rows, with z and u the first two sums, as float32, times
+	// 2^-44: logp = (score - max) - log z, entropy = log z - u/z, and stats [N, 2]: max and z. Without
+	// finite logits they are NaN.
+	SoftmaxFinish(logp, entropy, stats, sums, max Buffer, n int)
 	// SoftmaxBackward turns logits, which are the columns from first on, into their
 	// gradient, given that of logp and the stats of SoftmaxFinish.
 	SoftmaxBackward(logits, dLogp, stats Buffer, targets Ints, first int, invTemp float32)
@@ -371,6 +379,13 @@ type VocabKernels interface {
 	// kernels give for invTemp = 1/Temperature (1 if Temperature is 0). Top-k, then top-p,
 	// then min-p restrict the draw but not the reported log-probability. ids [N] are of
 	// type Int32, logp [N].
+	//
+	// The weight of a token is rint(e·2^44), as in SoftmaxSum. Top-k and top-p order tokens by
+	// logit, descending, then by id; top-p keeps the shortest prefix, at least one token, whose
+	// weights add up to at least trunc(float64(W)·float64(TopP)), W being the sum of all that top-k
+	// keeps. Min-p compares e. With T the sum of the weights left, the token drawn is the first id at
+	// which the running sum of weights exceeds floor(T·Uniform), computed in integers: Uniform is a
+	// multiple of 2^-24.
 	Sample(ids, logp, logits Buffer, vocab int, params Params)
 }
 

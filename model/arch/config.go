@@ -12,6 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention/rope"
 	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // Config is the shape of a decoder, as given by a Hugging Face config.json.
@@ -91,7 +92,7 @@ func (c *Config) validate() error {
 		{"num_hidden_layers", c.Layers, maxLayers},
 		{"num_attention_heads", c.Heads, maxSize}, {"num_key_value_heads", c.KVHeads, maxSize},
 		{"head_dim", c.HeadDim, maxSize},
-		{"vocab_size", c.VocabSize, maxSize}, {"max_position_embeddings", c.MaxPositions, maxSize},
+		{"vocab_size", c.VocabSize, npu.MaxVocab}, {"max_position_embeddings", c.MaxPositions, maxSize},
 	} {
 		if f.v < 1 || f.v > f.max {
 			errs = append(errs, fmt.Errorf("%s is %d, expected 1 to %d", f.name, f.v, f.max))

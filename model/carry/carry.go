@@ -245,6 +245,20 @@ func (c *Carry) Max(x npu.Buffer) {
 	c.upload(x, host)
 }
 
+// Sum replaces x, integers of 64 bits, by their sum over the ranks.
+func (c *Carry) Sum(x npu.Buffer) {
+	if c.err != nil {
+		return
+	}
+	values, write := npu.ReadInt64s(c.dev, x)
+	if c.err = c.dev.Sync(); c.err == nil {
+		c.err = c.group.AllReduceSum(c.ctx, values)
+	}
+	if c.err == nil {
+		write()
+	}
+}
+
 // Along runs compute on one rank after the other. Each rank gets the values of x that the previous
 // rank left. In the end all ranks have those of the last one.
 func (c *Carry) Along(x npu.Buffer, compute func()) {

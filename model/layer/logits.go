@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	maxLogits = 8 << 20 // logits in memory at a time, unless minRows rows or a block of the vocabulary need more
+	maxLogits = 8 << 20 // logits in memory at a time, unless a block of the vocabulary needs more
 	minRows   = 12      // a chunk has a multiple of these rows, because kernels are slow on few rows
 )
 
@@ -21,12 +21,12 @@ type Logits struct {
 	vocab  int          // number of tokens in the largest part of the vocabulary
 	logits npu.Buffer   // [chunk, V] or [N, block]
 	max    npu.Buffer   // [chunk]
-	folds  npu.Buffer   // [chunk, 2, 16], then scores [chunk]
+	sums   npu.Buffer   // [chunk, npu.SoftmaxSums]
 }
 
 // logitsLen returns the length of the logits buffer for n rows.
 func logitsLen(n, vocab int) int {
-	return min(n*vocab, max(maxLogits, minRows*vocab, npu.MatrixBlock*n))
+	return min(n*vocab, max(maxLogits, npu.MatrixBlock*n))
 }
 
 // chunkRows returns the number of rows of a chunk of n rows: n, or a multiple of minRows.
@@ -44,11 +44,8 @@ func (h *Logits) Carve(n int, take Take) {
 	rows := chunkRows(n, vocab)
 	h.logits = take(npu.Float32, logitsLen(n, vocab))
 	h.max = take(npu.Float32, rows)
-	h.folds = take(npu.Float32, rows*(foldLen+1)) // 1 for the score
+	h.sums = take(npu.Int64, rows*npu.SoftmaxSums)
 }
-
-// foldLen is the number of values of a row in the folds of npu.Device.SoftmaxFold.
-const foldLen = 2 * 16
 
 // Forward computes the log-probability of each target [n], the entropy of its
 // distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
@@ -60,20 +57,17 @@ func (h *Logits) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targe
 		rows := hi - lo
 		logits := h.logits.Slice(0, rows*w.Rows)
 		maxima := h.max.Slice(0, rows)
-		foldsAndScores := h.folds.Slice(0, rows*(foldLen+1))
-		folds := foldsAndScores.Slice(0, rows*foldLen)
-		scores := foldsAndScores.Slice(rows*foldLen, rows*(foldLen+1))
+		sums := h.sums.Slice(0, rows*npu.SoftmaxSums)
 		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
 		h.dev.SoftmaxMax(maxima, logits, rows, invTemp)
-		fold := func() { h.dev.SoftmaxFold(folds, scores, maxima, logits, targets.Slice(lo, hi), h.first, invTemp) }
-		if h.carry == nil {
-			fold()
-		} else {
+		if h.carry != nil {
 			h.carry.Max(maxima)
-			h.carry.Along(foldsAndScores, fold)
 		}
-		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds,
-			scores, maxima, rows)
+		h.dev.SoftmaxSum(sums, maxima, logits, targets.Slice(lo, hi), h.first, invTemp, false)
+		if h.carry != nil {
+			h.carry.Sum(sums)
+		}
+		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), sums, maxima, rows)
 	}
 }
 

@@ -40,12 +40,14 @@ func TestCuts(t *testing.T) {
 		[]int32{7, 8, n}, n)
 	batch.Upload()
 	run := func(logits, chunk int) []any {
-		h := Logits{dev: dev, logits: buffer(logits), max: buffer(chunk), folds: buffer(33 * chunk)}
-		logp, entropy, stats, dx := buffer(n), buffer(n), buffer(2*n), buffer(n*d)
-		sums, err := dev.Alloc(npu.Int64, w.Len()+1, npu.Gradients)
+		sums, err := dev.Alloc(npu.Int64, npu.SoftmaxSums*chunk, npu.Activations)
 		require.NoError(t, err)
-		dev.Zero(sums)
-		g := npu.MatrixSums{Sums: npu.NewSums(sums), Rows: vocab, Cols: d}
+		h := Logits{dev: dev, logits: buffer(logits), max: buffer(chunk), sums: sums}
+		logp, entropy, stats, dx := buffer(n), buffer(n), buffer(2*n), buffer(n*d)
+		sumsOfW, err := dev.Alloc(npu.Int64, w.Len()+1, npu.Gradients)
+		require.NoError(t, err)
+		dev.Zero(sumsOfW)
+		g := npu.MatrixSums{Sums: npu.NewSums(sumsOfW), Rows: vocab, Cols: d}
 		h.Forward(logp, entropy, stats, x, w, targets, 0.8)
 		h.Backward(dx, g, dLogp, stats, x, w, targets, 0.8, &leaves)
 		require.NoError(t, dev.Sync())
@@ -58,5 +60,5 @@ func TestCuts(t *testing.T) {
 	require.Equal(t, []int{n * vocab, n}, []int{logitsLen(n, vocab), chunkRows(n, vocab)})
 	require.Equal(t, []int{maxLogits, maxLogits / 150_000 / 12 * 12},
 		[]int{logitsLen(4096, 150_000), chunkRows(4096, 150_000)})
-	require.Equal(t, []int{12 << 20, 12}, []int{logitsLen(4096, 1<<20), chunkRows(4096, 1<<20)})
+	require.Equal(t, []int{maxLogits, 24}, []int{logitsLen(4096, npu.MaxVocab), chunkRows(4096, npu.MaxVocab)})
 }

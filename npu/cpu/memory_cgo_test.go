@@ -39,7 +39,8 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 	h := npu.Heads{Q: 2, KV: 1, Dim: dim / 2}
 	x, y, z, kv := alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim),
 		alloc(npu.Float32, t1*dim/2)
-	stats, row, folds := alloc(npu.Float32, t1*4), alloc(npu.Float32, t1), alloc(npu.Float32, t1*32)
+	stats, row := alloc(npu.Float32, t1*4), alloc(npu.Float32, t1)
+	softmax := alloc(npu.Int64, t1*npu.SoftmaxSums)
 	w := npu.Matrix{Buffer: alloc(npu.Float32, d.MatrixLen(dim, dim)), Rows: dim, Cols: dim}
 	cache := alloc(npu.Float32, npu.PageSize*h.KV*h.Dim)
 	dw := npu.MatrixSums{Sums: npu.NewSums(alloc(npu.Int64, w.Len()+1)), Rows: dim, Cols: dim}
@@ -95,8 +96,8 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 		},
 		"softmax": func() {
 			d.SoftmaxMax(row, x, t1, 1)
-			d.SoftmaxFold(folds, row, row, x, list, 0, 1)
-			d.SoftmaxFinish(row, row, stats.Slice(0, 2*t1), folds, row, row, t1)
+			d.SoftmaxSum(softmax, row, x, list, 0, 1, false)
+			d.SoftmaxFinish(row, row, stats.Slice(0, 2*t1), softmax, row, t1)
 			d.SoftmaxBackward(x, row, stats.Slice(0, 2*t1), list, 0, 1)
 			d.Sample(ids, row, y, dim, params)
 		},

@@ -42,37 +42,52 @@ func (d *pureGo) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	})
 }
 
-// SoftmaxFold implements npu.Device.
-func (d *pureGo) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
+// Sums over the vocabulary are in units of 1/softmaxScale.
+const softmaxScale = 1 << 44
+
+// weight returns x·softmaxScale, rounded to the nearest integer, ties to even.
+func weight(x float32) int64 { return int64(math.RoundToEven(float64(float32(x * softmaxScale)))) }
+
+// weightSum returns the value of a sum of weights.
+func weightSum(sum int64) float32 { return float32(float64(sum)) / softmaxScale }
+
+// SoftmaxSum implements npu.Device.
+func (d *pureGo) SoftmaxSum(sums, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32, add bool) {
+	cols := d.check.SoftmaxSum(sums, max, logits, targets, first)
 	d.parallel(targets.Len(), func(i int) {
-		row := folds.Float32s()[i*2*foldLanes : (i+1)*2*foldLanes]
-		sum, weighted := row[:foldLanes], row[foldLanes:] // of exp(d), of exp(d)·d
-		if first == 0 {
-			clear(sum)
-			clear(weighted)
+		row := sums.Int64s()[i*npu.SoftmaxSums : (i+1)*npu.SoftmaxSums]
+		if !add {
+			clear(row)
 		}
+		bad := int64(0)
 		for j, v := range logits.Float32s()[i*cols : (i+1)*cols] {
 			score := float32(v * invTemp)
-			e, d := expOf(score, max.Float32s()[i])
-			sum[j%foldLanes] += e
-			weighted[j%foldLanes] = fma32(e, d, weighted[j%foldLanes])
 			if first+j == int(targets.Int32s()[i]) {
-				scores.Float32s()[i] = score
+				row[2] += int64(math.Float32bits(score))
 			}
+			e, d := expOf(score, max.Float32s()[i])
+			if e != e { // NaN
+				bad = 1
+				continue
+			}
+			row[0] += weight(e)
+			row[1] += weight(float32(e * d))
 		}
+		row[3] += bad
 	})
 }
 
 // SoftmaxFinish implements npu.Device.
-func (d *pureGo) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
+func (d *pureGo) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int) {
+	d.check.SoftmaxFinish(logp, entropy, stats, sums, max, n)
 	d.parallel(n, func(i int) {
 		m := max.Float32s()[i]
-		row := folds.Float32s()[i*2*foldLanes : (i+1)*2*foldLanes]
-		sum, weighted := [foldLanes]float32(row), [foldLanes]float32(row[foldLanes:]) // copies
-		z, u := foldPartials(&sum), foldPartials(&weighted)
-		logp.Float32s()[i] = logProb(scores.Float32s()[i], m, z)
+		row := sums.Int64s()[i*npu.SoftmaxSums : (i+1)*npu.SoftmaxSums]
+		z, u := weightSum(row[0]), weightSum(row[1])
+		if row[3] > 0 {
+			z = float32(math.NaN())
+		}
+		logp.Float32s()[i] = logProb(math.Float32frombits(uint32(row[2])), m, z)
 		entropy.Float32s()[i] = log32(z) - float32(u/z)
 		stats.Float32s()[2*i], stats.Float32s()[2*i+1] = m, z
 	})
@@ -129,14 +144,13 @@ func sampleRow(x []float32, p npu.SampleParams) (id int32, logp float32) {
 	}
 	m := softmaxMax(x, invTemp)
 	e := make([]float32, len(x)) // exp(score - m)
-	var partial [foldLanes]float32
+	sum := int64(0)
 	for i, v := range x {
 		e[i], _ = expOf(float32(v*invTemp), m)
-		partial[i%foldLanes] += e[i]
-	}
-	sum := foldPartials(&partial)
-	if !(sum > 0 && sum <= math.MaxFloat32) { // also true of NaN
-		return -1, 0
+		if e[i] != e[i] { // NaN
+			return -1, 0
+		}
+		sum += weight(e[i])
 	}
 	token := 0
 	if p.Temperature > 0 {
@@ -149,7 +163,7 @@ func sampleRow(x []float32, p npu.SampleParams) (id int32, logp float32) {
 			}
 		}
 	}
-	return int32(token), logProb(float32(x[token]*invTemp), m, sum)
+	return int32(token), logProb(float32(x[token]*invTemp), m, weightSum(sum))
 }
 
 // restrict zeroes the values of e that top-k, then top-p, then min-p exclude. e are the
@@ -181,40 +195,37 @@ func restrict(e, x []float32, invTemp float32, p npu.SampleParams) {
 	}
 }
 
-// nucleus returns the length of the shortest prefix of order, at least 1, whose values in e sum
-// to at least the fraction p of those of all of order.
+// nucleus returns the length of the shortest prefix of order, at least 1, whose weights add up to at least
+// the fraction p of those of all of order.
 func nucleus(e []float32, order []int, p float64) int {
-	var mass, sum float64
+	var total, sum int64
 	for _, i := range order {
-		mass += float64(e[i])
+		total += weight(e[i])
 	}
-	mass = float64(mass * p)
+	goal := int64(float64(float64(total) * p))
 	for n, i := range order {
-		sum += float64(e[i])
-		if sum >= mass {
+		sum += weight(e[i])
+		if sum >= goal {
 			return n + 1
 		}
 	}
 	return len(order)
 }
 
-// draw returns the first id at which the running sum of e exceeds uniform times the total, or
-// the last id with a positive value if rounding leaves none.
+// draw returns the first id at which the running sum of weights exceeds uniform times their total, which
+// is above 0.
 func draw(e []float32, uniform float32) int {
-	var total, sum float64
+	var total, sum int64
 	for _, v := range e {
-		total += float64(v)
+		total += weight(v)
 	}
-	goal := float64(total * float64(uniform))
-	last := 0 // last id with a positive value
+	const bits = 24 // uniform is a multiple of 2^-24
+	u := int64(uniform * (1 << bits))
+	goal := (total>>bits)*u + ((total&(1<<bits-1))*u)>>bits
 	for i, v := range e {
-		sum += float64(v)
-		if sum > goal {
+		if sum += weight(v); sum > goal {
 			return i
 		}
-		if v > 0 {
-			last = i
-		}
 	}
-	return last
+	panic("cpu: the weights do not exceed their total")
 }

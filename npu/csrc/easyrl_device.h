@@ -30,6 +30,7 @@
 #define EASYRL_ROW_TILE 64    /* npu.RowTile */
 #define EASYRL_PART_ROWS 1024  /* npu.PartRows */
 #define EASYRL_QUERY_BLOCK 64 /* npu.QueryBlock */
+#define EASYRL_SOFTMAX_SUMS 4 /* sums of a row of softmax_sum, see npu.Device.SoftmaxSum */
 
 typedef struct easyrl_device easyrl_device;
 typedef struct easyrl_event easyrl_event; /* a point in a queue */
@@ -210,10 +211,10 @@ typedef struct {
   void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*set_ints)(easyrl_device *, int32_t *y, const int32_t *at, const int32_t *x, int32_t n);
   void (*softmax_max)(easyrl_device *, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp);
-  void (*softmax_fold)(easyrl_device *, float *folds, float *scores, const float *max, const float *logits,
-                       const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
-  void (*softmax_finish)(easyrl_device *, float *logp, float *entropy, float *stats, const float *folds,
-                         const float *scores, const float *max, int32_t n);
+  void (*softmax_sum)(easyrl_device *, int64_t *sums, const float *max, const float *logits, const int32_t *targets,
+                      int32_t n, int32_t cols, int32_t first, float inv_temp, int32_t add);
+  void (*softmax_finish)(easyrl_device *, float *logp, float *entropy, float *stats, const int64_t *sums,
+                         const float *max, int32_t n);
   void (*softmax_backward)(easyrl_device *, float *logits, const float *d_logp, const float *stats,
                            const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
   void (*sample)(easyrl_device *, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab,

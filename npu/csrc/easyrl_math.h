@@ -51,11 +51,11 @@
 #define LOG_Q7 -0x1.e1cf38p-4f
 #define LOG_Q8 0x1.1bf0c0p-4f
 
-SIMD_INLINE vf v_exp(vf x) {
-  vf clamped = v_max(v_set1(EXP_MIN), v_min(v_set1(EXP_MAX), x));
-  vf t = v_fma(clamped, v_set1(EXP_LOG2E), v_set1(EXP_ROUND));
+/* v_exp of values from EXP_MIN to EXP_MAX, and NaN. */
+SIMD_INLINE vf v_exp_bounded(vf x) {
+  vf t = v_fma(x, v_set1(EXP_LOG2E), v_set1(EXP_ROUND));
   vf n = v_sub(t, v_set1(EXP_ROUND));
-  vf r = v_fnma(n, v_set1(EXP_LN2_HI), clamped);
+  vf r = v_fnma(n, v_set1(EXP_LN2_HI), x);
   r = v_fnma(n, v_set1(EXP_LN2_LO), r);
   vf q = v_fma(v_set1(EXP_Q4), r, v_set1(EXP_Q3));
   q = v_fma(q, r, v_set1(EXP_Q2));
@@ -103,6 +103,8 @@ SIMD_INLINE vf v_pow2(vf n) {
   vi t = vf_bits(v_add(n, v_set1(EXP_ROUND)));
   return v_select(v_ge(n, v_set1(EXP2_MIN)), vi_bits(vi_shl(vi_add(t, vi_set1(127)), 23)), v_zero());
 }
+
+SIMD_INLINE vf v_exp(vf x) { return v_exp_bounded(v_max(v_set1(EXP_MIN), v_min(v_set1(EXP_MAX), x))); }
 
 SIMD_INLINE float s_from_bits(int32_t i) { float x; memcpy(&x, &i, 4); return x; }
 SIMD_INLINE int32_t s_bits(float x) { int32_t i; memcpy(&i, &x, 4); return i; }

@@ -88,7 +88,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .scatter_add_rows = kernel_scatter_add_rows,
       .set_ints = kernel_set_ints,
       .softmax_max = kernel_softmax_max,
-      .softmax_fold = kernel_softmax_fold,
+      .softmax_sum = kernel_softmax_sum,
       .softmax_finish = kernel_softmax_finish,
       .softmax_backward = kernel_softmax_backward,
       .sample = kernel_sample,

@@ -280,6 +280,27 @@ SIMD_INLINE float v_fold(vf a) {
 #endif
 }
 
+/* The sum of all lanes. */
+SIMD_INLINE int64_t vi_sum(vi a) {
+#if defined(SIMD_AVX512)
+  return _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)),
+                                                  _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(a, 1))));
+#elif defined(SIMD_AVX2)
+  __m256i s = _mm256_add_epi64(_mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(a.a)),
+                                                _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a.a, 1))),
+                               _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(a.b)),
+                                                _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a.b, 1))));
+  __m128i q = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+  return _mm_extract_epi64(q, 0) + _mm_extract_epi64(q, 1);
+#else
+  int32_t t[VL];
+  int64_t sum = 0;
+  vi_store(t, a);
+  for (int i = 0; i < VL; i++) sum += t[i];
+  return sum;
+#endif
+}
+
 /* The largest lane. No lane may be NaN. */
 SIMD_INLINE float v_hmax(vf a) {
 #if defined(SIMD_AVX512)

@@ -2,12 +2,13 @@
  *
  * For one row of logits x and s_j = x_j * inv_temp, in float32:
  *   m = max s_j,  d_j = max(s_j - m, -104),  e_j = exp(d_j)
- *   z = fold of e_j,  u = fold of e_j d_j by fma
- *   logp_j = (s_j - m) - log z,  entropy = log z - u / z
- *   d logit_j = (onehot_j - e_j (1 / z)) (d_logp inv_temp)
- * exp of less than -104 is 0, so the bound changes no term. A row may be split at any multiple
- * of 32 columns: a pass over all columns finds the maximum first, and then a fold continues
- * from the partial sums of the columns before. */
+ *   w_j = rint(e_j 2^44),  z = sum of w_j,  u = sum of rint((e_j d_j) 2^44), in int64
+ *   Z = float32(z) 2^-44,  U = float32(u) 2^-44
+ *   logp_j = (s_j - m) - log Z,  entropy = log Z - U / Z
+ *   d logit_j = (onehot_j - e_j (1 / Z)) (d_logp inv_temp)
+ * exp of less than -104 is 0, so the bound changes no term. A vocabulary has at most 2^18 tokens, so
+ * no sum overflows. Integer sums do not depend on the order, so a row may be cut anywhere, and the
+ * parts of tensor ranks are added up. A row with NaN or an infinite maximum has no distribution. */
 
 /* Returns max s_j, never -0. */
 static float softmax_max(const float *x, int64_t n, float inv_temp) {
@@ -24,42 +25,95 @@ static float softmax_max(const float *x, int64_t n, float inv_temp) {
   return v_hmax(v_max(m0, m1)) + 0.0f;
 }
 
-/* The partial sums of z and u. */
+/* z and u of some columns, and whether a term was not finite. */
 typedef struct {
-  vf sum, weighted;
+  int64_t z, u;
+  int bad;
 } softmax_sums;
 
-/* Continues the partial sums over n logits of a row. The first one's column in the vocabulary is
- * a multiple of 16. If e is not NULL, e_j is stored there. */
-SIMD_INLINE softmax_sums softmax_fold(softmax_sums s, const float *x, int64_t n, float inv_temp, float m, float *e) {
-  vf t = v_set1(inv_temp), max = v_set1(m), bound = v_set1(EXP_MIN);
-  int64_t i = 0;
-  for (; i + VL <= n; i += VL) {
-    vf d = v_max(bound, v_sub(v_mul(v_load(x + i), t), max));
-    vf p = v_exp(d);
-    if (e) v_store(e + i, p);
-    s.sum = v_add(s.sum, p);
-    s.weighted = v_fma(p, d, s.weighted);
-  }
-  if (i < n) {
-    int lanes = (int)(n - i);
-    vf d = v_max(bound, v_sub(v_mul(v_load_n(x + i, lanes), t), max));
-    vf p = v_select_n(lanes, v_exp(d), v_zero());
-    d = v_select_n(lanes, d, v_zero());
-    if (e) v_store_n(e + i, p, lanes);
-    s.sum = v_add(s.sum, p);
-    s.weighted = v_fma(p, d, s.weighted);
-  }
-  return s;
+#define SOFTMAX_UNIT 0x1p-44f
+
+/* w_j of e_j. */
+static inline int64_t softmax_weight(float e) { return (int64_t)((double)e * 0x1p44 + FIXED_MAGIC) - (int64_t)FIXED_MAGIC; }
+
+/* Lane sums of rint(x 2^44) for |x| <= 1, as high 2^22 + low, each with a bias of SOFTMAX_BIAS a term,
+ * modulo 2^32. An addition of SOFTMAX_ROUND rounds to an integer, which then lies in the low bits. First
+ * x 2^22 is rounded, then what is left of it, which is exact, times 2^22. Up to SOFTMAX_TERMS terms fit. */
+typedef struct {
+  vi high, low;
+} softmax_part;
+
+#define SOFTMAX_ROUND 0x1.8p23f
+#define SOFTMAX_BIAS 0x4b400000 /* the bits of SOFTMAX_ROUND */
+#define SOFTMAX_TERMS 511
+
+SIMD_INLINE softmax_part softmax_part_add(softmax_part p, vf x) {
+  vf half = v_set1(0x1p22f), round = v_set1(SOFTMAX_ROUND);
+  vf high = v_fma(x, half, round);
+  vf rest = v_fma(x, half, v_sub(round, high));
+  vf low = v_fma(rest, half, round);
+  return (softmax_part){vi_add(p.high, vf_bits(high)), vi_add(p.low, vf_bits(low))};
 }
+
+/* Returns the sum of all lanes of a part with a number of terms in each lane. */
+SIMD_INLINE int64_t softmax_part_sum(softmax_part p, int64_t terms) {
+  vi bias = vi_set1((int32_t)((uint32_t)terms * SOFTMAX_BIAS));
+  return vi_sum(vi_sub(p.high, bias)) * (1 << 22) + vi_sum(vi_sub(p.low, bias));
+}
+
+/* The sums of some vectors of a row. check becomes NaN once a term is. */
+typedef struct {
+  softmax_part z, u;
+  vf check;
+} softmax_state;
+
+/* Adds the terms of a vector of logits, its first lanes alone, and returns e_j. */
+SIMD_INLINE vf softmax_term(softmax_state *s, vf x, int lanes, vf inv_temp, vf max, const int with_u) {
+  vf d = v_max(v_set1(EXP_MIN), v_sub(v_mul(x, inv_temp), max));
+  vf e = v_exp_bounded(d);
+  if (lanes < VL) e = v_select_n(lanes, e, v_zero()), d = v_select_n(lanes, d, v_zero());
+  s->z = softmax_part_add(s->z, e);
+  if (with_u) s->u = softmax_part_add(s->u, v_mul(e, d));
+  s->check = v_fma(e, v_zero(), s->check);
+  return e;
+}
+
+/* Returns the sums over n logits of a row; u is 0 without with_u. If e is not NULL, e_j is stored there. */
+SIMD_INLINE softmax_sums softmax_sum(const float *x, int64_t n, float inv_temp, float m, float *e, const int with_u) {
+  vf t = v_set1(inv_temp), max = v_set1(m);
+  softmax_sums sums = {0};
+  for (int64_t i = 0; i < n;) {
+    softmax_state s = {{vi_set1(0), vi_set1(0)}, {vi_set1(0), vi_set1(0)}, v_zero()};
+    int64_t vectors = min64(SOFTMAX_TERMS, ceil_div(n - i, VL)), full = min64(vectors, (n - i) / VL);
+    for (int64_t k = 0; k < full; k++, i += VL) {
+      vf w = softmax_term(&s, v_load(x + i), VL, t, max, with_u);
+      if (e) v_store(e + i, w);
+    }
+    if (full < vectors) {
+      int lanes = (int)(n - i);
+      vf w = softmax_term(&s, v_load_n(x + i, lanes), lanes, t, max, with_u);
+      if (e) v_store_n(e + i, w, lanes);
+      i = n;
+    }
+    sums.z += softmax_part_sum(s.z, vectors);
+    if (with_u) sums.u += softmax_part_sum(s.u, vectors);
+    sums.bad |= vm_bits(v_ge(v_zero(), s.check)) != 0xffff;
+  }
+  return sums;
+}
+
+/* Z or U of a sum. */
+static inline float softmax_value(int64_t sum) { return (float)(double)sum * SOFTMAX_UNIT; }
 
 static inline float softmax_logp(float score, float max, float sum) { return (score - max) - s_log(sum); }
 
 typedef struct {
-  float *max, *folds, *scores, *logits;
+  float *max, *logits;
+  int64_t *sums;
   const float *stats, *d_logp;
   const int32_t *targets;
   int64_t n, cols, first;
+  int add;
   float inv_temp;
   int64_t share; /* rows per task */
 } softmax_job;
@@ -82,36 +136,38 @@ static void kernel_softmax_max(easyrl_device *d, float *max, const float *logits
   softmax_run(d, softmax_max_task, (softmax_job){.max = max, .logits = (float *)logits, .n = n, .cols = cols, .inv_temp = inv_temp});
 }
 
-static void softmax_fold_task(void *arg, int64_t task, int32_t thread) {
+static void softmax_sum_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
   const softmax_job *j = arg;
   for (int64_t i = task * j->share, end = min64(j->n, i + j->share); i < end; i++) {
     const float *x = j->logits + i * j->cols;
-    float *folds = j->folds + i * 2 * VL;
-    softmax_sums s = {v_zero(), v_zero()};
-    if (j->first) s = (softmax_sums){v_load(folds), v_load(folds + VL)};
-    s = softmax_fold(s, x, j->cols, j->inv_temp, j->max[i], 0);
-    v_store(folds, s.sum);
-    v_store(folds + VL, s.weighted);
+    int64_t *sums = j->sums + i * EASYRL_SOFTMAX_SUMS;
+    softmax_sums s = softmax_sum(x, j->cols, j->inv_temp, j->max[i], 0, 1);
     int64_t target = j->targets[i] - j->first;
-    if (target >= 0 && target < j->cols) j->scores[i] = x[target] * j->inv_temp;
+    int64_t score = target >= 0 && target < j->cols ? (int64_t)(uint32_t)s_bits(x[target] * j->inv_temp) : 0;
+    if (!j->add) memset(sums, 0, EASYRL_SOFTMAX_SUMS * sizeof *sums);
+    sums[0] += s.z;
+    sums[1] += s.u;
+    sums[2] += score;
+    sums[3] += s.bad;
   }
 }
 
-static void kernel_softmax_fold(easyrl_device *d, float *folds, float *scores, const float *max, const float *logits,
-                                const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
-  softmax_run(d, softmax_fold_task,
-              (softmax_job){.folds = folds, .scores = scores, .max = (float *)max, .logits = (float *)logits, .targets = targets,
-                            .n = n, .cols = cols, .first = first, .inv_temp = inv_temp});
+static void kernel_softmax_sum(easyrl_device *d, int64_t *sums, const float *max, const float *logits, const int32_t *targets,
+                               int32_t n, int32_t cols, int32_t first, float inv_temp, int32_t add) {
+  softmax_run(d, softmax_sum_task,
+              (softmax_job){.sums = sums, .max = (float *)max, .logits = (float *)logits, .targets = targets, .n = n, .cols = cols,
+                            .first = first, .inv_temp = inv_temp, .add = add});
 }
 
-static void kernel_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const float *folds,
-                                  const float *scores, const float *max, int32_t n) {
+static void kernel_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const int64_t *sums,
+                                  const float *max, int32_t n) {
   (void)d;
   for (int64_t i = 0; i < n; i++) {
-    float m = max[i], z = v_fold(v_load(folds + i * 2 * VL)), u = v_fold(v_load(folds + i * 2 * VL + VL));
-    logp[i] = softmax_logp(scores[i], m, z);
-    entropy[i] = s_log(z) - u / z;
+    const int64_t *s = sums + i * EASYRL_SOFTMAX_SUMS;
+    float m = max[i], z = s[3] ? NAN : softmax_value(s[0]);
+    logp[i] = softmax_logp(s_from_bits((int32_t)s[2]), m, z);
+    entropy[i] = s_log(z) - softmax_value(s[1]) / z;
     stats[2 * i] = m;
     stats[2 * i + 1] = z;
   }
@@ -195,30 +251,48 @@ static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sampl
   const uint32_t *order = sample_order(x, n, inv_temp, keys, keys + 2 * n);
   int64_t kept = p.top_k > 0 && p.top_k < n ? p.top_k : n;
   if (p.top_p < 1.0f) {
-    double mass = 0, sum = 0;
-    for (int64_t i = 0; i < kept; i++) mass += (double)e[order[i]];
-    mass *= (double)p.top_p;
-    int64_t i = 0;
-    do sum += (double)e[order[i++]];
-    while (i < kept && sum < mass);
+    int64_t sum = 0, i = 0;
+    for (int64_t k = 0; k < kept; k++) sum += softmax_weight(e[order[k]]);
+    int64_t goal = (int64_t)((double)sum * (double)p.top_p);
+    sum = 0;
+    do sum += softmax_weight(e[order[i++]]);
+    while (i < kept && sum < goal);
     kept = i;
   }
   for (int64_t i = kept; i < n; i++) e[order[i]] = 0.0f;
 }
 
-/* Returns the first id at which the running sum of e exceeds uniform times the total. If
- * rounding leaves none, returns the last id with a positive e. */
-static int32_t sample_draw(const float *e, int64_t n, float uniform) {
-  double total = 0, sum = 0;
-  for (int64_t i = 0; i < n; i++) total += (double)e[i];
-  double goal = total * (double)uniform;
-  int64_t last = 0;
-  for (int64_t i = 0; i < n; i++) {
-    sum += (double)e[i];
-    if (sum > goal) return (int32_t)i;
-    if (e[i] > 0.0f) last = i;
+/* Returns the sum of the weights of n tokens. */
+static int64_t sample_weights(const float *e, int64_t n) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < n;) {
+    softmax_part part = {vi_set1(0), vi_set1(0)};
+    int64_t terms = 0;
+    for (int64_t end = min64(n, i + SOFTMAX_TERMS * VL); i < end; i += VL, terms++) {
+      int lanes = (int)min64(VL, n - i);
+      part = softmax_part_add(part, lanes == VL ? v_load(e + i) : v_load_n(e + i, lanes));
+    }
+    sum += softmax_part_sum(part, terms);
   }
-  return (int32_t)last;
+  return sum;
+}
+
+#define SAMPLE_BLOCK 1024 /* tokens whose weights are added up at once in search of the one to draw */
+
+/* Returns the first id at which the running sum of weights exceeds uniform times their total, which is
+ * above 0. uniform is a multiple of 2^-24 below 1. */
+static int32_t sample_draw(const float *e, int64_t n, int64_t total, float uniform) {
+  int64_t u = (int64_t)(uniform * 0x1p24f);
+  int64_t goal = (total >> 24) * u + (((total & 0xffffff) * u) >> 24), sum = 0, i = 0;
+  for (; n - i > SAMPLE_BLOCK; i += SAMPLE_BLOCK) {
+    int64_t block = sample_weights(e + i, SAMPLE_BLOCK);
+    if (sum + block > goal) break;
+    sum += block;
+  }
+  for (;; i++) {
+    sum += softmax_weight(e[i]);
+    if (sum > goal) return (int32_t)i;
+  }
 }
 
 static void sample_task(void *arg, int64_t i, int32_t thread) {
@@ -229,21 +303,22 @@ static void sample_task(void *arg, int64_t i, int32_t thread) {
   int64_t n = j->vocab, id = 0;
   float inv_temp = p.temperature > 0.0f ? 1.0f / p.temperature : 1.0f;
   float max = softmax_max(x, n, inv_temp);
-  float sum = v_fold(softmax_fold((softmax_sums){v_zero(), v_zero()}, x, n, inv_temp, max, e).sum);
+  softmax_sums sums = softmax_sum(x, n, inv_temp, max, e, 0);
   j->ids[i] = -1;
-  if (!(sum > 0.0f && sum < INFINITY)) return;
+  if (sums.bad) return;
   if (p.temperature > 0.0f) {
-    if ((p.top_k > 0 && p.top_k < n) || p.top_p < 1.0f) sample_limit(x, n, inv_temp, p, e, (uint32_t *)(e + n));
+    int limited = (p.top_k > 0 && p.top_k < n) || p.top_p < 1.0f;
+    if (limited) sample_limit(x, n, inv_temp, p, e, (uint32_t *)(e + n));
     if (p.min_p > 0.0f) /* the likeliest token has e = 1 and always stays */
       for (int64_t k = 0; k < n; k++)
         if (e[k] < p.min_p && e[k] < 1.0f) e[k] = 0.0f;
-    id = sample_draw(e, n, p.uniform);
+    id = sample_draw(e, n, limited || p.min_p > 0.0f ? sample_weights(e, n) : sums.z, p.uniform);
   } else {
     for (int64_t k = 1; k < n; k++)
       if (x[k] > x[id]) id = k;
   }
   j->ids[i] = (int32_t)id;
-  j->logp[i] = softmax_logp(x[id] * inv_temp, max, sum);
+  j->logp[i] = softmax_logp(x[id] * inv_temp, max, softmax_value(sums.z));
 }
 
 static void kernel_sample(easyrl_device *d, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab,

@@ -489,7 +489,7 @@ EXPORT const easyrl_device_api *easyrl_device_api_v5(void) {
       ENTRY(embed), ENTRY(embed_backward), ENTRY(linear), ENTRY(linear_backward_input), ENTRY(linear_backward_weight),
       ENTRY(rms_norm), ENTRY(norm_linear), ENTRY(rms_norm_backward), ENTRY(rope), ENTRY(swiglu), ENTRY(swiglu_backward),
       ENTRY(attention), ENTRY(attention_backward), ENTRY(cache_write), ENTRY(attention_cached), ENTRY(gather_rows), ENTRY(scatter_add_rows), ENTRY(set_ints),
-      ENTRY(softmax_max), ENTRY(softmax_fold), ENTRY(softmax_finish), ENTRY(softmax_backward), ENTRY(sample),
+      ENTRY(softmax_max), ENTRY(softmax_sum), ENTRY(softmax_finish), ENTRY(softmax_backward), ENTRY(sample),
       ENTRY(adamw), ENTRY(sum_squares), ENTRY(sum_squares_exact),
   };
   return &table;

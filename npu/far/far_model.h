@@ -113,25 +113,25 @@ static void far_softmax_max(easyrl_device *d, float *max, const float *logits, i
   CALL(softmax_max, max, logits, n, cols, inv_temp);
 }
 
-ARGS(softmax_fold, float *folds, *scores; const float *max, *logits; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
-RUN(softmax_fold) {
-  NEAR(folds, (int64_t)a->n * 32), NEAR(scores, a->n), NEAR(max, a->n), NEAR(logits, (int64_t)a->n * a->cols);
+ARGS(softmax_sum, int64_t *sums; const float *max, *logits; const int32_t *targets; int32_t n, cols, first; float inv_temp; int32_t add;)
+RUN(softmax_sum) {
+  NEAR(sums, (int64_t)a->n * EASYRL_SOFTMAX_SUMS), NEAR(max, a->n), NEAR(logits, (int64_t)a->n * a->cols);
   INDICES(targets, a->n, INT32_MIN, INDEX_END);
-  CPU(softmax_fold, a->folds, a->scores, a->max, a->logits, a->targets, a->n, a->cols, a->first, a->inv_temp);
+  CPU(softmax_sum, a->sums, a->max, a->logits, a->targets, a->n, a->cols, a->first, a->inv_temp, a->add);
 }
-static void far_softmax_fold(easyrl_device *d, float *folds, float *scores, const float *max, const float *logits, const int32_t *targets, int32_t n,
-                             int32_t cols, int32_t first, float inv_temp) {
-  CALL(softmax_fold, folds, scores, max, logits, targets, n, cols, first, inv_temp);
+static void far_softmax_sum(easyrl_device *d, int64_t *sums, const float *max, const float *logits, const int32_t *targets, int32_t n, int32_t cols,
+                            int32_t first, float inv_temp, int32_t add) {
+  CALL(softmax_sum, sums, max, logits, targets, n, cols, first, inv_temp, add);
 }
 
-ARGS(softmax_finish, float *logp, *entropy, *stats; const float *folds, *scores, *max; int32_t n;)
+ARGS(softmax_finish, float *logp, *entropy, *stats; const int64_t *sums; const float *max; int32_t n;)
 RUN(softmax_finish) {
   NEAR(logp, a->n), NEAR(entropy, a->n), NEAR(stats, (int64_t)a->n * 2);
-  NEAR(folds, (int64_t)a->n * 32), NEAR(scores, a->n), NEAR(max, a->n);
-  CPU(softmax_finish, a->logp, a->entropy, a->stats, a->folds, a->scores, a->max, a->n);
+  NEAR(sums, (int64_t)a->n * EASYRL_SOFTMAX_SUMS), NEAR(max, a->n);
+  CPU(softmax_finish, a->logp, a->entropy, a->stats, a->sums, a->max, a->n);
 }
-static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const float *folds, const float *scores, const float *max, int32_t n) {
-  CALL(softmax_finish, logp, entropy, stats, folds, scores, max, n);
+static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const int64_t *sums, const float *max, int32_t n) {
+  CALL(softmax_finish, logp, entropy, stats, sums, max, n);
 }
 
 ARGS(softmax_backward, float *logits; const float *d_logp, *stats; const int32_t *targets; int32_t n, cols, first; float inv_temp;)

@@ -254,17 +254,17 @@ func (d *deferred) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	d.later(func() { d.Device.SoftmaxMax(d.at(max), d.at(logits), n, invTemp) })
 }
 
-func (d *deferred) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
+func (d *deferred) SoftmaxSum(sums, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32, add bool) {
+	d.check.SoftmaxSum(sums, max, logits, targets, first)
 	d.later(func() {
-		d.Device.SoftmaxFold(d.at(folds), d.at(scores), d.at(max), d.at(logits), d.ints(targets), first, invTemp)
+		d.Device.SoftmaxSum(d.at(sums), d.at(max), d.at(logits), d.ints(targets), first, invTemp, add)
 	})
 }
 
-func (d *deferred) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
+func (d *deferred) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int) {
+	d.check.SoftmaxFinish(logp, entropy, stats, sums, max, n)
 	d.later(func() {
-		d.Device.SoftmaxFinish(d.at(logp), d.at(entropy), d.at(stats), d.at(folds), d.at(scores), d.at(max), n)
+		d.Device.SoftmaxFinish(d.at(logp), d.at(entropy), d.at(stats), d.at(sums), d.at(max), n)
 	})
 }
 

@@ -244,16 +244,19 @@ func (d *Device) SoftmaxMax(max, logits npu.Buffer, n int) int {
 	return d.logits("softmax max: logits", logits, n)
 }
 
-// SoftmaxFold checks the operands of SoftmaxFold and returns the length of a row of logits.
+// SoftmaxSum checks the operands of SoftmaxSum and returns the length of a row of logits.
 // The bounds of targets do not matter: a target may belong to the columns of another call.
-func (d *Device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int) int {
+func (d *Device) SoftmaxSum(sums, max, logits npu.Buffer, targets npu.Ints, first int) int {
 	n := targets.Len()
-	firstColumn("softmax fold", first)
-	d.Len("softmax fold: folds", folds, n*32)
-	d.Len("softmax fold: scores", scores, n)
-	d.Len("softmax fold: max", max, n)
-	d.Buffer("softmax fold: targets", targets.Buffer, npu.Int32, n)
-	return d.logits("softmax fold: logits", logits, n)
+	firstColumn("softmax sum", first)
+	d.Buffer("softmax sum: sums", sums, npu.Int64, n*npu.SoftmaxSums)
+	d.Len("softmax sum: max", max, n)
+	d.Buffer("softmax sum: targets", targets.Buffer, npu.Int32, n)
+	cols := d.logits("softmax sum: logits", logits, n)
+	if first+cols > npu.MaxVocab {
+		fail("softmax sum: %d columns, expected at most %d", first+cols, npu.MaxVocab)
+	}
+	return cols
 }
 
 func firstColumn(what string, first int) {
@@ -263,17 +266,16 @@ func firstColumn(what string, first int) {
 }
 
 // SoftmaxFinish checks the operands of SoftmaxFinish.
-func (d *Device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+func (d *Device) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int) {
 	d.Len("softmax finish: logp", logp, n)
 	d.Len("softmax finish: entropy", entropy, n)
-	d.Len("softmax finish: scores", scores, n)
 	d.Len("softmax finish: max", max, n)
 	d.Len("softmax finish: stats", stats, 2*n)
-	d.Len("softmax finish: folds", folds, 32*n)
+	d.Buffer("softmax finish: sums", sums, npu.Int64, npu.SoftmaxSums*n)
 }
 
 // SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of a row of
-// logits. The bounds of targets do not matter, as in SoftmaxFold.
+// logits. The bounds of targets do not matter, as in SoftmaxSum.
 func (d *Device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int) int {
 	n := targets.Len()
 	firstColumn("softmax backward", first)

@@ -252,18 +252,17 @@ func (d *device) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	C.t_softmax_max(d.t, d.d, addr(max), addr(logits), C.int32_t(n), C.int32_t(cols), C.float(invTemp))
 }
 
-// SoftmaxFold implements npu.Device.
-func (d *device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
-	C.t_softmax_fold(d.t, d.d, addr(folds), addr(scores), addr(max), addr(logits), addr(targets.Buffer),
-		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp))
+// SoftmaxSum implements npu.Device.
+func (d *device) SoftmaxSum(sums, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32, add bool) {
+	cols := d.check.SoftmaxSum(sums, max, logits, targets, first)
+	C.t_softmax_sum(d.t, d.d, addr(sums), addr(max), addr(logits), addr(targets.Buffer),
+		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp), cBool(add))
 }
 
 // SoftmaxFinish implements npu.Device.
-func (d *device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
-	C.t_softmax_finish(d.t, d.d, addr(logp), addr(entropy), addr(stats), addr(folds), addr(scores), addr(max),
-		C.int32_t(n))
+func (d *device) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int) {
+	d.check.SoftmaxFinish(logp, entropy, stats, sums, max, n)
+	C.t_softmax_finish(d.t, d.d, addr(logp), addr(entropy), addr(stats), addr(sums), addr(max), C.int32_t(n))
 }
 
 // SoftmaxBackward implements npu.Device.

@@ -116,12 +116,12 @@ static inline void t_set_ints(table t, device d, addr y, addr at, addr x, int32_
 static inline void t_softmax_max(table t, device d, addr max, addr logits, int32_t n, int32_t cols, float inv_temp) {
   A(t)->softmax_max(D(d), F(max), F(logits), n, cols, inv_temp);
 }
-static inline void t_softmax_fold(table t, device d, addr folds, addr scores, addr max, addr logits, addr targets, int32_t n, int32_t cols, int32_t first,
-                                  float inv_temp) {
-  A(t)->softmax_fold(D(d), F(folds), F(scores), F(max), F(logits), I(targets), n, cols, first, inv_temp);
+static inline void t_softmax_sum(table t, device d, addr sums, addr max, addr logits, addr targets, int32_t n, int32_t cols, int32_t first, float inv_temp,
+                                 int32_t add) {
+  A(t)->softmax_sum(D(d), (int64_t *)sums, F(max), F(logits), I(targets), n, cols, first, inv_temp, add);
 }
-static inline void t_softmax_finish(table t, device d, addr logp, addr entropy, addr stats, addr folds, addr scores, addr max, int32_t n) {
-  A(t)->softmax_finish(D(d), F(logp), F(entropy), F(stats), F(folds), F(scores), F(max), n);
+static inline void t_softmax_finish(table t, device d, addr logp, addr entropy, addr stats, addr sums, addr max, int32_t n) {
+  A(t)->softmax_finish(D(d), F(logp), F(entropy), F(stats), (const int64_t *)sums, F(max), n);
 }
 static inline void t_softmax_backward(table t, device d, addr logits, addr dl, addr stats, addr targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
   A(t)->softmax_backward(D(d), F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);

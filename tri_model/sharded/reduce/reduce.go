@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"unsafe"
 
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
@@ -147,7 +146,7 @@ func (w *Ranks) sumData(ctx context.Context, role *trimodel.Trained) error {
 	if !w.divides() {
 		return sum(ctx, w.Device, w.Data, g.Sums())
 	}
-	values, done := integers(w.Device, g.Sums())
+	values, done := npu.ReadInt64s(w.Device, g.Sums())
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
@@ -160,7 +159,7 @@ func (w *Ranks) sumData(ctx context.Context, role *trimodel.Trained) error {
 
 // sum replaces each of sums with its sum over the ranks of a group.
 func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer) error {
-	values, done := integers(dev, sums)
+	values, done := npu.ReadInt64s(dev, sums)
 	if err := dev.Sync(); err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer
 // largest replaces each of marks with the largest one of the ranks of a group. A mark holds the bits of a
 // float32 that is 0 or more, or a NaN (see npu.Sums).
 func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.Buffer) error {
-	values, done := integers(dev, marks)
+	values, done := npu.ReadInt64s(dev, marks)
 	if err := dev.Sync(); err != nil {
 		return err
 	}
@@ -192,20 +191,7 @@ func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.B
 	return nil
 }
 
-// integers returns the values of a buffer of int64, valid after the device's next Sync, and a function that
-// writes changed values back to the buffer. On a device of host memory the values are the buffer's own
-// memory, and done does nothing.
-func integers(dev npu.Device, b npu.Buffer) (values []int64, done func()) {
-	if b.Space() == npu.Host {
-		return b.Int64s(), func() {}
-	}
-	values = make([]int64, b.Len())
-	halves := unsafe.Slice((*int32)(unsafe.Pointer(&values[0])), 2*len(values)) // devices copy 32-bit integers
-	dev.DownloadInts(halves, b.Words())
-	return values, func() { dev.UploadInts(b.Words(), halves) }
-}
-
-// floats is integers for a buffer of float32.
+// floats is npu.ReadInt64s for a buffer of float32.
 func floats(dev npu.Device, b npu.Buffer) (values []float32, done func()) {
 	if b.Space() == npu.Host {
 		return b.Float32s(), func() {}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -148,7 +149,7 @@ func (o *owners) take(layer int) {
 // values copies the sums of spans, one after another, to memory that a message may own.
 func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err error) {
 	for _, s := range spans {
-		part, _ := integers(o.w.Device, g.Params[s.param].Slice(s.from, s.to).Buffer)
+		part, _ := npu.ReadInt64s(o.w.Device, g.Params[s.param].Slice(s.from, s.to).Buffer)
 		if err := o.w.Device.Sync(); err != nil {
 			return nil, err
 		}
@@ -248,7 +249,7 @@ func (o *owners) end(role *trimodel.Trained) error {
 		if own.IsNil() {
 			continue
 		}
-		values, done := integers(o.w.Device, own.Buffer)
+		values, done := npu.ReadInt64s(o.w.Device, own.Buffer)
 		if err := o.w.Device.Sync(); err != nil {
 			return err
 		}
