@@ -7,7 +7,7 @@ import (
 
 // Span is a piece of an engine's work.
 type Span struct {
-	// Name is "prefill" for a batch of prompts, "decode" for consecutive steps
+	// Name is "prefill" for a batch of prompts or known tokens, "decode" for consecutive steps
 	// (up to one second), "publish" for taking weights, and "idle".
 	Name     string
 	Start    time.Time
