@@ -322,7 +322,7 @@ func TestBadModelsToInit(t *testing.T) {
 	config := filepath.Join(dir, "config.json")
 	huge := write(t, dir, "huge.json",
 		`{"model_type":"qwen3","hidden_size":16777216,"intermediate_size":16777216,"num_hidden_layers":4096,
-		"num_attention_heads":16777216,"head_dim":16777216,"vocab_size":16777216,"max_position_embeddings":64}`)
+		"num_attention_heads":16777216,"head_dim":16777216,"vocab_size":262144,"max_position_embeddings":64}`)
 	before := files(t, dir)
 	for _, test := range []struct{ config, out, want string }{
 		{filepath.Join(dir, "none"), "new", "no such file"},

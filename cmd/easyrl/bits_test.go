@@ -54,8 +54,8 @@ func TestBitsOfARun(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, "81119a7b71fbf3ec638387dbf2f43ba825134c1435cf5a33ab16a1e38a467a31",
+	require.Equal(t, "733c92852865e96a47e467e0f50bba25eceadf3c4c5440e239c77eeabe030d98",
 		fmt.Sprintf("%x", weights.Sum(nil)), "weights and moments")
-	require.Equal(t, "fc8557a98da3e64044709b72f532d118ada09486d31a48f14ac73a5fccc566fd",
+	require.Equal(t, "6bceca1d326ceab2ca9004d1444068a3b72e199108298a1518d0a4b8fe4639e7",
 		fmt.Sprintf("%x", metrics.Sum(nil)), "metrics")
 }
