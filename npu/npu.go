@@ -381,7 +381,7 @@ type VocabKernels interface {
 	// type Int32, logp [N].
 	//
 	// The weight of a token is rint(e·2^44), as in SoftmaxSum. Top-k and top-p order tokens by
-	// logit, descending, then by id; top-p keeps the shortest prefix, at least one token, whose
+	// logit·invTemp, descending, then by id; top-p keeps the shortest prefix, at least one token, whose
 	// weights add up to at least trunc(float64(W)·float64(TopP)), W being the sum of all that top-k
 	// keeps. Min-p compares e. With T the sum of the weights left, the token drawn is the first id at
 	// which the running sum of weights exceeds floor(T·Uniform), computed in integers: Uniform is a

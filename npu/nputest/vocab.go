@@ -172,39 +172,14 @@ func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 			}
 		}
 	})
-	t.Run("not finite", func(t *testing.T) { checkNotFinite(t, one) })
+	t.Run("large", func(t *testing.T) { testLargeVocab(t, one) })
+	t.Run("not finite", func(t *testing.T) { testNotFinite(t, one) })
 	t.Run("as sampled", func(t *testing.T) {
 		exactOnly(t, one)
 		for _, c := range vocabCases(2) {
 			c.checkSampled(t, one)
 		}
 	})
-}
-
-// checkNotFinite requires NaN for rows without a distribution, and that other rows keep theirs.
-func checkNotFinite(t *testing.T, d npu.Device) {
-	m := newMemory(t, d)
-	defer m.free()
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	const vocab = 40
-	rows := [][]float32{{1, 2}, {nan, 1}, {inf, 1}, {-inf, 1}, {inf, nan}}
-	var logits []float32
-	for _, row := range rows {
-		logits = append(append(logits, row...), filled(vocab-len(row), 0)...)
-	}
-	logits = append(logits, filled(vocab, -inf)...)
-	n := len(rows) + 1
-	x, maxima, sums := m.put(logits), m.nan(n), m.alloc(npu.Int64, n*npu.SoftmaxSums)
-	logp, entropy, stats := m.nan(n), m.nan(n), m.nan(2*n)
-	d.SoftmaxMax(maxima, x, n, 1)
-	d.SoftmaxSum(sums, maxima, x, m.ints(1, 1, 1, 1, 1, 1), 0, 1, false)
-	d.SoftmaxFinish(logp, entropy, stats, sums, maxima, n)
-	got, spread, z := m.get(logp), m.get(entropy), m.get(stats)
-	isNaN := func(x float32) bool { return x != x }
-	for i := range n {
-		bad := i != 0 && i != 3 // -Inf beside finite logits is a probability of 0
-		require.Equal(t, []bool{bad, bad, bad}, []bool{isNaN(got[i]), isNaN(spread[i]), isNaN(z[2*i+1])}, "row %d", i)
-	}
 }
 
 // checkSampled requires the log-probability that Sample reports to equal the one that
