@@ -24,8 +24,17 @@ const MetricsFile = "metrics.jsonl"
 // maxLine bounds the length of a line read from a file, in bytes.
 const maxLine = 64 << 20
 
+// ChecksumName is the name of the only text in a line: the checksum of the policy's weights after the step.
+const ChecksumName = "actor/checksum"
+
 // Values maps the metric names of one step, such as "reward/mean", to numbers.
 type Values map[string]float64
+
+// Line is a line of a metrics file.
+type Line struct {
+	Values
+	Checksum string // the text of ChecksumName; empty if the line has none
+}
 
 // Evaluation splits the name of an evaluation's metric, such as "eval/test/mean@4", into the
 // name of the set and the kind of metric. ok is false for any other name.
@@ -70,6 +79,17 @@ func (v Values) Line() []byte {
 		b = appendNumber(b, v[name])
 	}
 	return append(b, '}', '\n')
+}
+
+// encode returns l as Values.Line does, with the checksum at the end.
+func (l *Line) encode() []byte {
+	b := l.Values.Line()
+	if l.Checksum == "" {
+		return b
+	}
+	text, _ := json.Marshal(l.Checksum) // a string always marshals
+	b = append(b[:len(b)-len("}\n")], `,"`+ChecksumName+`":`...)
+	return append(append(b, text...), '}', '\n')
 }
 
 // Finite reports whether x is neither infinite nor NaN.
@@ -125,12 +145,12 @@ func OpenMetrics(path string, from int) (*Metrics, error) {
 	return &Metrics{file: file}, nil
 }
 
-// Write appends values as one line. Values without "step" are an error.
-func (m *Metrics) Write(values Values) error {
-	if _, ok := values["step"]; !ok {
+// Write appends a line. A line without "step" is an error.
+func (m *Metrics) Write(line Line) error {
+	if _, ok := line.Values["step"]; !ok {
 		return errors.New("write metrics: values have no \"step\"")
 	}
-	if _, err := m.file.Write(values.Line()); err != nil {
+	if _, err := m.file.Write(line.encode()); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
@@ -149,9 +169,14 @@ func ReadMetrics(path string) (all []Values, err error) {
 	return all, err
 }
 
-// EachStep calls visit with each line of a metrics file, read as ReadMetrics does.
+// EachStep calls visit with the values of each line of a metrics file, read as ReadMetrics does.
 // It stops at the first error of visit and returns it.
 func EachStep(path string, visit func(Values) error) error {
+	return EachLine(path, func(l Line) error { return visit(l.Values) })
+}
+
+// EachLine is EachStep with whole lines.
+func EachLine(path string, visit func(Line) error) error {
 	file, err := filetype.Open(path)
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
@@ -168,12 +193,12 @@ func EachStep(path string, visit func(Values) error) error {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		values, err := ParseLine(lines.Bytes())
+		line, err := parseLine(lines.Bytes())
 		if err != nil {
 			fault = fmt.Errorf("read metrics %s:%d: %w", path, n, err)
 			continue // tolerated on the last line
 		}
-		if err := visit(values); err != nil {
+		if err := visit(line); err != nil {
 			return err
 		}
 	}
@@ -185,15 +210,30 @@ func EachStep(path string, visit func(Values) error) error {
 
 // ParseLine decodes the Values of one line, omitting nulls.
 func ParseLine(line []byte) (Values, error) {
-	var row map[string]*float64
-	if err := json.Unmarshal(line, &row); err != nil {
-		return nil, err
+	l, err := parseLine(line)
+	return l.Values, err
+}
+
+// parseLine decodes a line, omitting nulls.
+func parseLine(text []byte) (Line, error) {
+	var row map[string]any
+	if err := json.Unmarshal(text, &row); err != nil {
+		return Line{}, err
 	}
-	values := make(Values, len(row))
+	line := Line{Values: make(Values, len(row))}
 	for name, x := range row {
-		if x != nil {
-			values[name] = *x
+		switch x := x.(type) {
+		case float64:
+			line.Values[name] = x
+		case nil:
+		case string:
+			if name != ChecksumName {
+				return Line{}, fmt.Errorf("%q is a JSON string, expected a number", name)
+			}
+			line.Checksum = x
+		default:
+			return Line{}, fmt.Errorf("%q is no number", name)
 		}
 	}
-	return values, nil
+	return line, nil
 }

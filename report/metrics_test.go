@@ -30,6 +30,34 @@ func TestLineOrder(t *testing.T) {
 		string(v.Line()))
 }
 
+// A line may have one text, the checksum. Any other text or value that is no number is an error.
+func TestChecksumOfLine(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), MetricsFile)
+	m, err := OpenMetrics(path, 0)
+	require.NoError(t, err)
+	lines := []Line{{Values: Values{"step": 1}, Checksum: "00ff"}, {Values: Values{"step": 2, "actor/lr": 0.5}}}
+	for _, l := range lines {
+		require.NoError(t, m.Write(l))
+	}
+	require.NoError(t, m.Close())
+	require.Equal(t, `{"step":1,"actor/checksum":"00ff"}`+"\n"+`{"step":2,"actor/lr":0.5}`+"\n", readFile(t, path))
+	var got []Line
+	require.NoError(t, EachLine(path, func(l Line) error {
+		got = append(got, l)
+		return nil
+	}))
+	require.Equal(t, lines, got)
+	for text, want := range map[string]string{
+		`{"step":1,"actor/lr":"1"}`:      `"actor/lr" is a JSON string, expected a number`,
+		`{"step":1,"actor/lr":[1]}`:      `"actor/lr" is no number`,
+		`{"step":1,"actor/checksum":{}}`: `"actor/checksum" is no number`,
+	} {
+		_, err := ParseLine([]byte(text))
+		require.EqualError(t, err, want)
+	}
+}
+
 func TestNumbersSurviveJSON(t *testing.T) {
 	t.Parallel()
 	for _, x := range []float64{0, -1, 0.1, 1.0 / 3, 1e-300, -2.5e300, math.MaxFloat64, 1 << 53, 1<<53 + 2, 123456.789,
@@ -67,7 +95,7 @@ func TestMetricsResume(t *testing.T) {
 			m, err := OpenMetrics(path, test.from)
 			require.NoError(t, err)
 			require.Equal(t, test.want, readFile(t, path))
-			require.NoError(t, m.Write(Values{"step": 9}))
+			require.NoError(t, m.Write(Line{Values: Values{"step": 9}}))
 			require.NoError(t, m.Close())
 			require.Equal(t, test.want+"{\"step\":9}\n", readFile(t, path))
 		})
@@ -79,9 +107,9 @@ func TestMetricsRefuses(t *testing.T) {
 	dir := t.TempDir()
 	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
 	require.NoError(t, err)
-	require.ErrorContains(t, m.Write(Values{"reward/mean": 1}), `values have no "step"`)
+	require.ErrorContains(t, m.Write(Line{Values: Values{"reward/mean": 1}}), `values have no "step"`)
 	require.NoError(t, m.Close())
-	require.ErrorContains(t, m.Write(Values{"step": 1}), "write metrics")
+	require.ErrorContains(t, m.Write(Line{Values: Values{"step": 1}}), "write metrics")
 	_, err = OpenMetrics(filepath.Join(dir, "none", MetricsFile), 0)
 	require.ErrorContains(t, err, "open metrics")
 	_, err = OpenMetrics(dir, 0)
@@ -97,7 +125,7 @@ func TestMetricsConcurrent(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 50 {
-				_ = m.Write(Values{"step": float64(50*g + i), "reward/mean": 0.25})
+				_ = m.Write(Line{Values: Values{"step": float64(50*g + i), "reward/mean": 0.25}})
 			}
 		})
 	}

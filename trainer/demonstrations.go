@@ -132,6 +132,9 @@ func (d *demonstrations) record(s *step, line report.Values) error {
 	return nil
 }
 
+// checksum implements source: supervised training publishes no version, and records no checksum.
+func (d *demonstrations) checksum(context.Context) (string, error) { return "", nil }
+
 // evaluate adds the losses of the held-out sets to line. They do not rank checkpoints, so score is NaN.
 func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
 	if len(d.HeldOut) == 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // evaluateFirst scores the starting weights and writes the line of step 0. If the state has
-// a pending evaluation, evaluateFirst runs that one instead and writes its step's line.
+// a pending line, evaluateFirst completes and writes that one instead.
 func (t *Trainer) evaluateFirst(ctx context.Context) error {
 	line := maps.Clone(t.state.Pending)
 	if line == nil {
@@ -18,10 +18,16 @@ func (t *Trainer) evaluateFirst(ctx context.Context) error {
 		}
 		line = report.Values{"step": 0, "time": unixNow()}
 	}
-	if _, err := t.evaluate(ctx, line); err != nil {
+	if t.cfg.EvalEvery > 0 {
+		if _, err := t.evaluate(ctx, line); err != nil {
+			return err
+		}
+	}
+	sum, err := t.source.checksum(ctx)
+	if err != nil {
 		return err
 	}
-	if err := t.Metrics.Write(line); err != nil {
+	if err := t.Metrics.Write(report.Line{Values: line, Checksum: sum}); err != nil {
 		return err
 	}
 	t.Progress(t.state.Step, line)
@@ -30,6 +36,12 @@ func (t *Trainer) evaluateFirst(ctx context.Context) error {
 	}
 	t.state.Pending = nil
 	return t.checkpoints.saveNow(context.WithoutCancel(ctx), t.state)
+}
+
+// evaluates reports whether the policy is evaluated after a step.
+func (t *Trainer) evaluates(step int) bool {
+	every := t.cfg.EvalEvery
+	return every > 0 && (step%every == 0 || step == t.cfg.Steps)
 }
 
 // evaluate adds the current policy's scores to line. best means that no earlier evaluation

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
@@ -213,9 +214,59 @@ func TestInterruptedEvaluationIsRepeated(t *testing.T) {
 	require.NoError(t, again.Run(t.Context()))
 	require.Equal(t, []string{"publish 3", "evaluate 2", "done 2"}, s.events)
 	require.Equal(t, []float64{0, 1, 2}, lines())
+	require.NoError(t, report.EachLine(path, func(l report.Line) error {
+		require.NotEmpty(t, l.Checksum, "step %v", l.Values["step"])
+		return nil
+	}))
 	state, err = ReadState(dir)
 	require.NoError(t, err)
 	require.Nil(t, state.Pending)
+}
+
+// unpublished are models that cannot publish a version.
+type unpublished struct {
+	backend.Models
+	version int64
+}
+
+func (m unpublished) Publish(ctx context.Context, version int64) (inference.Weights, error) {
+	if version == m.version {
+		return nil, errors.New("out of memory")
+	}
+	return m.Models.Publish(ctx, version)
+}
+
+// If the weights after a step cannot be copied, the run saves the step and ends, and does not try again. The resumed
+// run writes the step's line.
+func TestFailedCopyEndsTheRun(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(3, func(*Config) {})
+	tr.Models = unpublished{tr.Models, 3}
+	require.EqualError(t, tr.Run(t.Context()),
+		"out of memory; saved a checkpoint after step 2, -resume continues from it")
+	dir := filepath.Join(CheckpointRoot(s.dir), "step-000002")
+	path := filepath.Join(s.dir, report.MetricsFile)
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	again := s.trainer(3, func(*Config) {})
+	again.Models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	again.checkpoints.models = again.Models
+	state, err := Resume(t.Context(), dir, again.Models)
+	require.NoError(t, err)
+	require.Contains(t, state.Pending, "reward/mean")
+	continueFrom(again, state)
+	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops existing metrics
+	again.Metrics, err = report.OpenMetrics(path, state.Step)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, again.Metrics.Close()) })
+	require.NoError(t, again.Run(t.Context()))
+	var steps []float64
+	require.NoError(t, report.EachLine(path, func(l report.Line) error {
+		require.NotEmpty(t, l.Checksum)
+		steps = append(steps, l.Values["step"])
+		return nil
+	}))
+	require.Equal(t, []float64{1, 2, 3}, steps)
 }
 
 func TestReadStateRefusesInvalid(t *testing.T) {

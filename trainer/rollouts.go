@@ -59,8 +59,9 @@ type rollouts struct {
 	objective *loss.Objective
 	verifier  verify.Verifier
 	loop      *schedule.Loop
-	sampling  sampling   // of the batch that the step trains
-	ahead     []sampling // of batches that later steps train, by number
+	snapshot  inference.Weights // the last version that the models hold; nil before the first
+	sampling  sampling          // of the batch that the step trains
+	ahead     []sampling        // of batches that later steps train, by number
 }
 
 // sampling is the stream of a batch and what it has delivered.
@@ -147,13 +148,11 @@ func (r *rollouts) sample(ctx context.Context, number int, version int64) sampli
 
 // publish publishes the current policy to the instances, unless they have it.
 func (r *rollouts) publish(ctx context.Context) error {
-	t := r.t
 	if r.loop.IsPublished() {
 		return nil
 	}
-	version := r.loop.Current()
-	defer t.Track.Begin(t.state.Step+1, "publish").End()
-	snapshot, err := t.Models.Publish(ctx, version)
+	defer r.t.Track.Begin(r.t.state.Step+1, "publish").End()
+	snapshot, err := r.current(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,6 +161,29 @@ func (r *rollouts) publish(ctx context.Context) error {
 	}
 	r.loop.Published()
 	return nil
+}
+
+// current returns the policy as a version, which the models copy once.
+func (r *rollouts) current(ctx context.Context) (inference.Weights, error) {
+	version := r.loop.Current()
+	if r.snapshot != nil && r.snapshot.Version() == version {
+		return r.snapshot, nil
+	}
+	snapshot, err := r.t.Models.Publish(ctx, version)
+	if err == nil {
+		r.snapshot = snapshot
+	}
+	return snapshot, err
+}
+
+// checksum implements source: the policy after a step is the version that the next step publishes.
+func (r *rollouts) checksum(ctx context.Context) (string, error) {
+	defer r.t.Track.Begin(r.t.state.Step+1, "publish").End()
+	snapshot, err := r.current(ctx)
+	if err != nil {
+		return "", err
+	}
+	return snapshot.Checksum(), nil
 }
 
 // abandon stops sampling, waits until it has ended and drops all groups.

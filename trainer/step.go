@@ -87,6 +87,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	}
 	t.state.Step = s.number
 	t.state.Position += t.cfg.PromptsPerStep
+	sum, err := t.source.checksum(context.WithoutCancel(ctx)) // err counts when the line has all else
 	s.clock.all = time.Since(s.clock.began)
 	s.span.End()
 	line := report.Values{"step": float64(s.number), "time": unixNow(),
@@ -105,12 +106,12 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	s.metrics.into(line)
 	last := s.number == t.cfg.Steps
 	best := false
-	if every := t.cfg.EvalEvery; every > 0 && (s.number%every == 0 || last) {
-		var err error
-		if best, err = t.evaluate(ctx, line); err != nil {
-			t.state.Pending, t.midStep = finiteValues(line), false
-			return err
-		}
+	if err == nil && t.evaluates(s.number) {
+		best, err = t.evaluate(ctx, line)
+	}
+	if err != nil {
+		t.state.Pending, t.midStep = finiteValues(line), false
+		return err
 	}
 	if err := t.checkpoints.takeError(); err != nil {
 		return err
@@ -119,12 +120,11 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	due := t.cfg.CheckpointEvery > 0 && s.number%t.cfg.CheckpointEvery == 0 && t.nonFinite == 0
 	var write func() written
 	if last || best || due {
-		var err error
 		if write, err = t.capture(ctx, line); err != nil {
 			return err
 		}
 	}
-	if err := t.Metrics.Write(line); err != nil {
+	if err := t.Metrics.Write(report.Line{Values: line, Checksum: sum}); err != nil {
 		return err
 	}
 	t.midStep = false

@@ -62,6 +62,9 @@ type source interface {
 	remedy() string
 	// end waits for the rest of the step's work after its last update.
 	end() error
+	// checksum returns the checksum of the policy's weights after the last completed step, for its line; empty if the
+	// source records none.
+	checksum(ctx context.Context) (string, error)
 	// record adds to the step's line what s.metrics lacks and writes the step's other
 	// files.
 	record(s *step, line report.Values) error
@@ -109,7 +112,7 @@ type State struct {
 	Numerics int `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`
-	// Pending is the line of Step if its evaluation was interrupted.
+	// Pending is the line of Step if its evaluation or its checksum was interrupted.
 	Pending report.Values `json:"pending,omitempty"`
 }
 

@@ -75,6 +75,7 @@ func requireSameBits(t *testing.T, want, got string, steps int) {
 	values := changeless(t, got)
 	require.EqualValues(t, steps, values[len(values)-1]["step"])
 	require.Equal(t, changeless(t, want), values)
+	require.Equal(t, checksums(t, want), checksums(t, got))
 	for _, v := range values {
 		require.Zero(t, v["mismatch/logprob_abs_max"])
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/sink"
@@ -62,13 +64,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 	written := map[string]bool{}
 	for _, run := range append(runs, tuned) {
-		steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
-		require.NoError(t, err)
-		for _, values := range steps {
-			for name := range values {
+		require.NoError(t, report.EachLine(filepath.Join(run, report.MetricsFile), func(l report.Line) error {
+			for name := range l.Values {
 				written[name] = true
 			}
-		}
+			if l.Checksum != "" {
+				written[report.ChecksumName] = true
+			}
+			return nil
+		}))
 	}
 	all := documented(t)
 	for name := range written {
@@ -79,6 +83,65 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for name, pattern := range all {
 		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString),
 			"no run writes %s of docs/metrics.md", name)
+	}
+}
+
+// checksums returns the recorded checksums of a run by step.
+func checksums(t *testing.T, run string) map[int]string {
+	t.Helper()
+	sums := map[int]string{}
+	require.NoError(t, report.EachLine(filepath.Join(run, report.MetricsFile), func(l report.Line) error {
+		sums[int(l.Values["step"])] = l.Checksum
+		return nil
+	}))
+	return sums
+}
+
+// sumOf returns the checksum of a model folder's weights, read in the order of the file.
+func sumOf(t *testing.T, dir string) string {
+	t.Helper()
+	file, err := os.Open(filepath.Join(dir, "model.safetensors"))
+	require.NoError(t, err)
+	defer file.Close()
+	stream, err := checkpoint.NewStream(file, -1)
+	require.NoError(t, err)
+	sum, err := model.SumStream(stream)
+	require.NoError(t, err)
+	return sum
+}
+
+// Each line has the checksum of the weights after its step, which the checkpoint of the step holds: of the last step
+// too, whose weights no instance gets, of steps without an update, and of step 0.
+func TestRecordedChecksums(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	start := sumOf(t, initTiny(t, dir, "start", 1))
+	plain := []string{"run.steps=3"}
+	var want map[int]string
+	for name, settings := range map[string][]string{
+		"plain":        plain,
+		"evaluated":    {"run.steps=3", "eval.every=2"},
+		"colocated":    {"run.steps=3", "run.mode=colocated"},
+		"mesh":         {"run.steps=3", mesh(parallel.Mesh{DP: 2, TP: 1, PP: 2})},
+		"no update":    {"run.steps=3", "reward.kind=regex", "reward.pattern='never'"},
+		"more updates": {"run.steps=3", "train.minibatches=3", "loss.old_policy=previous-step"},
+	} {
+		run := trainTiny(t, dir, strings.ReplaceAll(name, " ", "-"), append(settings, "checkpoint.keep=0")...)
+		sums := checksums(t, run)
+		require.Equal(t, name == "evaluated", sums[0] == start, name)
+		delete(sums, 0)
+		require.Len(t, sums, 3)
+		for step, sum := range sums {
+			dir := filepath.Join(run, "checkpoints", checkpoint.StepName(step))
+			require.Equal(t, sumOf(t, dir), sum, "%s %d", name, step)
+			require.Equal(t, name == "no update", sum == start, "%s %d", name, step)
+		}
+		if len(settings) == 2 && name != "no update" {
+			if want == nil {
+				want = sums
+			}
+			require.Equal(t, want, sums, name)
+		}
 	}
 }
 

@@ -70,14 +70,17 @@ func TestSwapFails(t *testing.T) {
 		"tensor": {"parallel.tp=2", "error: step 3: swap in: rank "},
 	} {
 		settings := append(swapping(library), "checkpoint.every=0", c.ranks)
-		var packs [3]int64 // up to the last swap of each step
-		for steps := 1; steps <= 2; steps++ {
+		packs := func(steps int, swap bool) int64 {
 			far.Reset(path)
-			trainTiny(t, dir, fmt.Sprint(name, steps), append(settings, fmt.Sprint("run.steps=", steps))...)
-			packs[steps] = far.Use(path).Packs
+			trainTiny(t, dir, fmt.Sprint(name, steps, swap), append(settings, fmt.Sprint("run.steps=", steps),
+				fmt.Sprint("train.swap=", swap))...)
+			return far.Use(path).Packs
 		}
+		all := packs(2, true)
+		step := all - packs(1, true) // of a swap and of publishing the next version
+		publish := packs(2, false) - packs(1, false)
 		far.Reset(path)
-		far.Break(path, packs[2]+packs[2]-packs[1]) // the last one of the third step
+		far.Break(path, all+step-publish) // the last one of the third step's swap
 		out := filepath.Join(dir, name)
 		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}
 		for _, s := range settings {

@@ -23,7 +23,7 @@ func recorded(t *testing.T, n int) string {
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
 	for i := range n {
-		require.NoError(t, m.Write(stepValues(i+1)))
+		require.NoError(t, m.Write(report.Line{Values: stepValues(i + 1)}))
 	}
 	require.NoError(t, m.Close())
 	return dir
@@ -109,8 +109,8 @@ func TestLivePage(t *testing.T) {
 	b.Keep("live-away")
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 4)
 	require.NoError(t, err)
-	require.NoError(t, m.Write(stepValues(4)))
-	require.NoError(t, m.Write(stepValues(5)))
+	require.NoError(t, m.Write(report.Line{Values: stepValues(4)}))
+	require.NoError(t, m.Write(report.Line{Values: stepValues(5)}))
 	require.NoError(t, m.Close())
 	c, err = New(addr, "", dir)
 	require.NoError(t, err)

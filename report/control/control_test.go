@@ -39,7 +39,7 @@ func TestControlAnswers(t *testing.T) {
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
 	values := report.Values{"step": 3, "reward/mean": 0.25, "eval/x/mean@1": 0.5}
-	require.NoError(t, m.Write(values))
+	require.NoError(t, m.Write(report.Line{Values: values}))
 	require.NoError(t, m.Close())
 	c, err := New("127.0.0.1:0", "", dir)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func TestWriteHTML(t *testing.T) {
 		if step%500 == 0 {
 			values["eval/add/mean@1"] = float64(step) / 1000
 		}
-		require.NoError(t, m.Write(values))
+		require.NoError(t, m.Write(report.Line{Values: values}))
 	}
 	require.NoError(t, m.Close())
 	for i, step := range []int{9, 10} {
@@ -228,7 +228,7 @@ func FuzzReadMetrics(f *testing.F) {
 		if _, _, err := Write(dir); err == nil {
 			m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 3)
 			require.NoError(t, err)
-			require.NoError(t, m.Write(report.Values{"step": 3}))
+			require.NoError(t, m.Write(report.Line{Values: report.Values{"step": 3}}))
 			require.NoError(t, m.Close())
 			rows, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 			require.NoError(t, err)
@@ -253,7 +253,7 @@ func TestPageShowsHiddenCharacters(t *testing.T) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
-	require.NoError(t, m.Write(report.Values{"step": 1, "reward/" + hidden: 1}))
+	require.NoError(t, m.Write(report.Line{Values: report.Values{"step": 1, "reward/" + hidden: 1}}))
 	require.NoError(t, m.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("name = \""+hidden+"\""), 0o644))
 	warnings := []report.Warning{{Step: 1, Kind: "x", Text: hidden}}

@@ -39,7 +39,7 @@ func newFolder(t *testing.T, dir string, from int) *folder {
 // step writes a step's line and then passes it to a sink.
 func (f *folder) step(to sink, values report.Values) {
 	f.t.Helper()
-	require.NoError(f.t, f.lines.Write(values))
+	require.NoError(f.t, f.lines.Write(report.Line{Values: values}))
 	require.NoError(f.t, to.Step(values))
 }
 
@@ -183,7 +183,7 @@ func TestFailingSinkIsDropped(t *testing.T) {
 	all.all = append([]named{{"bad", bad}}, all.all...)
 	for step := range 4 {
 		values := report.Values{"step": float64(step)}
-		require.NoError(t, f.lines.Write(values))
+		require.NoError(t, f.lines.Write(report.Line{Values: values}))
 		all.Step(values)
 	}
 	all.Close(Finished)

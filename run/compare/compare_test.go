@@ -94,7 +94,7 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 				v[name] *= m.slower(&r.Config)
 			}
 		}
-		require.NoError(m.t, metrics.Write(v))
+		require.NoError(m.t, metrics.Write(report.Line{Values: v}))
 	}
 	weights := "w"
 	if m.weights != nil {
