@@ -48,6 +48,21 @@ func Latest(root string) (dir string, step int, skipped []error, err error) {
 		root, ErrNotFound, len(found), StepPrefix)
 }
 
+// Before returns the newest checkpoint of a run under root that holds fewer completed steps than step. It does not
+// verify it. dir is empty if there is none.
+func Before(root string, step int) (dir string, at int, err error) {
+	found, err := candidates(root)
+	if err != nil {
+		return "", 0, fmt.Errorf("find checkpoint in %s: %w", root, err)
+	}
+	for _, c := range found {
+		if c.step < step {
+			return filepath.Join(root, c.folder), c.step, nil
+		}
+	}
+	return "", 0, nil
+}
+
 // candidates returns the candidates in root, newest first, or none if root does not exist.
 // While Save replaces a checkpoint, the old folder has the prefix replacedPrefix; it is a
 // candidate until the new one is in place.

@@ -370,3 +370,28 @@ func ExampleSave() {
 	fmt.Println(filepath.Base(dir), step, skipped, err)
 	// Output: step-000030 30 [] <nil>
 }
+
+// Before returns the newest folder of an earlier step, also one that Verify rejects.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	dir, _, err := Before(filepath.Join(root, "none"), 9)
+	require.NoError(t, err)
+	require.Empty(t, dir)
+	for _, name := range []string{"step-000002", "step-000005", "failed-step-000006", "best"} {
+		require.NoError(t, os.Mkdir(filepath.Join(root, name), 0o755))
+	}
+	for _, c := range []struct {
+		step int
+		want string
+		at   int
+	}{{2, "", 0}, {3, "step-000002", 2}, {5, "step-000002", 2}, {6, "step-000005", 5}, {9, "step-000005", 5}} {
+		dir, at, err := Before(root, c.step)
+		require.NoError(t, err)
+		require.Equal(t, c.at, at)
+		if c.want != "" {
+			c.want = filepath.Join(root, c.want)
+		}
+		require.Equal(t, c.want, dir)
+	}
+}

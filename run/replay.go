@@ -101,7 +101,6 @@ func (j *replay) read(text []byte) (err error) {
 	if j.folder, err = openFolder(j.cfg, j.of.Model); err != nil {
 		return err
 	}
-	j.files = j.folder.Files
 	groups, err := trainer.ParseGroups(j.of.Rollouts, text, j.folder.Shape)
 	if err != nil {
 		return usage.Wrap(err)
@@ -115,6 +114,13 @@ func (j *replay) read(text []byte) (err error) {
 	if err := j.fit(groups); err != nil {
 		return err
 	}
+	return j.prepare()
+}
+
+// prepare checks that this process can train the model of j.folder with the settings, and opens the starting
+// weights if the step needs them.
+func (j *replay) prepare() error {
+	j.files = j.folder.Files
 	if err := ranks.CheckTorch(j.cfg, j.folder); err != nil {
 		return err
 	}
@@ -294,23 +300,19 @@ func (j *replay) startName() string {
 	return j.start.Source + " of " + j.file
 }
 
-// noteStep logs what the step repeats.
-func (j *replay) noteStep() {
+// noteSettings logs which settings the step has.
+func (j *replay) noteSettings() {
 	if j.file != "" {
 		j.note("settings of %s", j.file)
 	}
 	if now := j.cfg.Parallel.Mesh(); now != j.was {
 		j.note("%s instead of %s: the bits are the same", now, j.was)
 	}
-	if was, step := j.groups.step, j.state.Step+1; was > 0 && was != step {
-		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run",
-			j.of.Rollouts, was, j.of.Model, step)
-	}
 }
 
 // takeStep takes the step in the temporary folder and returns the path of its checkpoint.
 func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
-	cfg, step := j.cfg, j.state.Step+1
+	step := j.state.Step + 1
 	steps, err := j.scheduleSteps(step)
 	if err != nil {
 		return "", err
@@ -318,26 +320,38 @@ func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
 	if err := j.load(ctx); err != nil {
 		return "", err
 	}
-	j.noteStep()
-	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
-		return "", err
+	j.noteSettings()
+	if was := j.groups.step; was > 0 && was != step {
+		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run",
+			j.of.Rollouts, was, j.of.Model, step)
 	}
-	defer j.metrics.Close() //nolint:errcheck // its line is already written
-	t, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,
-		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
-		CheckpointKeep: 1, MaxNonFinite: 1,
-	}, j.state, trainer.Deps{
-		Models: j.models, Files: j.files, Metrics: j.metrics, Warn: j.warn,
-		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
-	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Cores: func() int { return cores.Busy(cfg.Device.Threads) },
+	progress := func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) }
+	err = j.train(ctx, trainer.Config{Steps: step, ScheduleSteps: steps, MaxNonFinite: 1}, progress, trainer.Rollouts{
 		Publish: func(context.Context, inference.Weights) error { return nil },
-		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
 		Produce: func(context.Context, rollout.Batch) rollout.Stream { return j.groups.start(step) },
 	})
-	if err != nil {
-		return "", err
+	return filepath.Join(trainer.CheckpointRoot(j.cfg.Run.Dir), checkpoint.StepName(step)), err
+}
+
+// train takes steps in the temporary folder, to which it writes their metrics. It completes cfg and r.
+func (j *replay) train(
+	ctx context.Context, cfg trainer.Config, progress func(step int, values report.Values), r trainer.Rollouts,
+) (err error) {
+	c := j.cfg
+	cfg.Dir, cfg.PromptsPerStep, cfg.MiniBatches = c.Run.Dir, c.Rollout.PromptsPerStep, c.Train.Minibatches
+	cfg.MicroBatchTokens, cfg.Optim, cfg.CheckpointKeep = c.Train.MicroBatchTokens, c.Train.Config, 1
+	cfg.Settings = j.resolved.Shown("")
+	r.Loss, r.MaxTokens = c.Loss, c.Rollout.MaxTokens
+	r.Cores = func() int { return cores.Busy(c.Device.Threads) }
+	r.Prompt = func(int) rollout.Prompt { return rollout.Prompt{} }
+	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Dir, report.MetricsFile), 0); err != nil {
+		return err
 	}
-	return filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepName(step)), t.Run(ctx)
+	defer j.metrics.Close() //nolint:errcheck // its lines are already written
+	t, err := trainer.New(cfg, j.state,
+		trainer.Deps{Models: j.models, Files: j.files, Metrics: j.metrics, Warn: j.warn, Progress: progress}, r)
+	if err != nil {
+		return err
+	}
+	return t.Run(ctx)
 }

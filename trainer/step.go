@@ -87,6 +87,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	}
 	t.state.Step = s.number
 	t.state.Position += t.cfg.PromptsPerStep
+	t.state.Settings = t.cfg.Settings
 	sum, err := t.source.checksum(context.WithoutCancel(ctx)) // err counts when the line has all else
 	s.clock.all = time.Since(s.clock.began)
 	s.span.End()
@@ -119,7 +120,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	// Without a finite gradient there is nothing new to save.
 	due := t.cfg.CheckpointEvery > 0 && s.number%t.cfg.CheckpointEvery == 0 && t.nonFinite == 0
 	var write func() written
-	if last || best || due {
+	if (last || best || due) && !t.cfg.Unsaved {
 		if write, err = t.capture(ctx, line); err != nil {
 			return err
 		}

@@ -25,9 +25,11 @@ type Config struct {
 	MicroBatchTokens int // maximum rows of a micro-batch
 	MiniBatches      int // updates per step
 	Optim            optim.Config
-	CheckpointEvery  int // steps between checkpoints; 0 saves only the last step
-	CheckpointKeep   int // newest checkpoints to keep, besides the best; 0 keeps all
-	EvalEvery        int // steps between evaluations; 0 for none
+	Settings         map[string]string // all settings by key, for checkpoints; nil for none
+	CheckpointEvery  int               // steps between checkpoints; 0 saves only the last step
+	CheckpointKeep   int               // newest checkpoints to keep, besides the best; 0 keeps all
+	Unsaved          bool              // write no checkpoint, whatever the other fields say
+	EvalEvery        int               // steps between evaluations; 0 for none
 	// MaxNonFinite is the number of consecutive gradients that may be not finite before the
 	// run stops; 0 means 3.
 	MaxNonFinite int
@@ -112,6 +114,8 @@ type State struct {
 	Numerics int `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`
+	// Settings are those with which Step was taken, as TOML by key; nil if unknown.
+	Settings map[string]string `json:"settings,omitempty"`
 	// Pending is the line of Step if its evaluation or its checksum was interrupted.
 	Pending report.Values `json:"pending,omitempty"`
 }
@@ -183,13 +187,14 @@ func (t *Trainer) miniBatchRange(mini int) (first, end int) {
 // possible and useful. The error is then ErrStopped if the context was cancelled, and otherwise err with a
 // hint to resume. stop writes none if
 //   - midStep is set, because the models no longer hold the completed step;
+//   - Config.Unsaved is set;
 //   - a failed rank took its part of the models along;
 //   - the step's weights cannot be sampled from, which would stop a resumed run again (setAside);
 //   - this process has completed no step and was not stopped: there is nothing new to save.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
 	t.source.abandon()
-	if t.midStep {
+	if t.midStep || t.cfg.Unsaved {
 		return t.lost(err)
 	}
 	t.Models.Discard()

@@ -35,6 +35,7 @@ func verbs(std streams) []cli.Verb {
 		evalVerb(std),
 		scoreVerb(std),
 		replayVerb(std),
+		auditVerb(std),
 		logprobsVerb(std),
 		compareVerb(std),
 		serveVerb(std),

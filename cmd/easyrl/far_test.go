@@ -44,6 +44,7 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 		cpu := trainTiny(t, dir, name+"-cpu", settings...)
 		remote := trainTiny(t, dir, name+"-far", append(settings, library)...)
 		require.Equal(t, checkpointHash(t, cpu, 5), checkpointHash(t, remote, 5), name)
+		requireAudits(t, remote, 5)
 	}
 	t.Run("served", func(t *testing.T) {
 		root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served", 9), "-threads", "1", "-max-running", "5")

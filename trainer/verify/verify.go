@@ -98,7 +98,7 @@ func (v *Verifier) CheckUntrained(ctx context.Context, g *rollout.Group, trained
 		return nil
 	}
 	defer v.Track.Begin(g.Batch, "verify").End()
-	return v.catch(g, v.recompute(ctx, g, untrained))
+	return v.catch(g, v.recompute(ctx, g, untrained, comparing(g)))
 }
 
 // CheckTrained verifies the trained tokens of a response of g. recomputed are their log-probabilities under the
@@ -186,7 +186,7 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 	err := v.checkLengths(g)
 	if err == nil && (g.Replaced || !v.inPasses(g)) {
 		span := v.Track.Begin(batch.Number, "verify")
-		err = v.recompute(ctx, g, allIndices(g))
+		err = v.recompute(ctx, g, allIndices(g), comparing(g))
 		span.End()
 	}
 	if errors.As(err, new(OffPolicyError)) {
@@ -237,8 +237,10 @@ func allIndices(g *rollout.Group) []int {
 }
 
 // recompute computes the log-probabilities of the responses of g with the given indices, in passes of up to Rows
-// rows, and compares them with the recorded ones.
-func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []int) error {
+// rows. It calls visit with those of each response, in order, until visit fails.
+func (v *Verifier) recompute(
+	ctx context.Context, g *rollout.Group, indices []int, visit func(response int, recorded, recomputed []float32) error,
+) error {
 	for len(indices) > 0 {
 		var l attention.Layout
 		root := l.Add(-1, g.Prompt.IDs, false) // a new tree; prompts have no targets
@@ -259,7 +261,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 		}
 		for _, i := range indices[:n] {
 			recorded := g.Responses[i].Spans.Logprobs(rollout.IsPolicy)
-			if err := compare(g, recorded, recomputed[:len(recorded)]); err != nil {
+			if err := visit(i, recorded, recomputed[:len(recorded)]); err != nil {
 				return err
 			}
 			recomputed = recomputed[len(recorded):]
@@ -269,14 +271,44 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 	return nil
 }
 
+// comparing returns a function for recompute that calls compare.
+func comparing(g *rollout.Group) func(response int, recorded, recomputed []float32) error {
+	return func(_ int, recorded, recomputed []float32) error { return compare(g, recorded, recomputed) }
+}
+
 // compare returns an OffPolicyError unless the recorded log-probabilities of tokens of a response of g equal the
 // recomputed ones.
 func compare(g *rollout.Group, recorded, recomputed []float32) error {
-	for k, lp := range recorded {
-		if lp != recomputed[k] { // true if one is NaN
-			return offPolicy("prompt %s: token %d of a response has log-probability %v, expected %v: "+
-				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, lp, recomputed[k])
-		}
+	if k := differing(recorded, recomputed); k >= 0 {
+		return offPolicy("prompt %s: token %d of a response has log-probability %v, expected %v: "+
+			"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded[k], recomputed[k])
 	}
 	return nil
+}
+
+// differing returns the index of the first recorded log-probability that is not the recomputed one, or -1.
+func differing(recorded, recomputed []float32) int {
+	for k, lp := range recorded {
+		if lp != recomputed[k] { // true if one is NaN
+			return k
+		}
+	}
+	return -1
+}
+
+// Difference is a sampled token whose recorded log-probability is not the recomputed one.
+type Difference struct {
+	Response, Token      int // indices in the group, and among the response's tokens of the policy
+	Recorded, Recomputed float32
+}
+
+// Differences returns the first differing token of each response of g that has one.
+func (v *Verifier) Differences(ctx context.Context, g *rollout.Group) (all []Difference, err error) {
+	err = v.recompute(ctx, g, allIndices(g), func(response int, recorded, recomputed []float32) error {
+		if k := differing(recorded, recomputed); k >= 0 {
+			all = append(all, Difference{response, k, recorded[k], recomputed[k]})
+		}
+		return nil
+	})
+	return all, err
 }
