@@ -58,6 +58,8 @@ type Models interface {
 	// scaled gradients before clipping. If a gradient is not finite, Step only clears the
 	// gradients, and the error wraps optim.ErrNonFinite.
 	Step(ctx context.Context, u Update) (norm float64, err error)
+	// LinearSums returns the linear sums of the gradients of the last Step, or nil if the models compute none.
+	LinearSums() *LinearSums
 	// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is
 	// not finite.
 	CheckFinite() error
@@ -119,6 +121,13 @@ func (Serial) Flush(context.Context) error { return nil }
 // Derive returns the derivatives of a micro-batch's loss with respect to out.Values of each role that is
 // trained.
 type Derive func(out Outputs) (gradients Values, err error)
+
+// LinearSums are random linear sums of the gradients of an update, modulo 2^64 (see tensor.Param.LinearSum). Each list
+// has a sum for each tensor, in the order of model.Config.Params.
+type LinearSums struct {
+	Passes [][]uint64 // of the gradients of each micro-batch, in the order of Pass
+	Total  []uint64   // of the sums of gradients with which the update was made
+}
 
 // Update is an optimizer step.
 type Update struct {

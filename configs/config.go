@@ -280,6 +280,10 @@ type Eval struct {
 type Log struct {
 	// Write every group to rollouts/.
 	Rollouts bool `toml:"rollouts"`
+	// Write random linear sums of the gradient of every leaf to leaves/, so that "easyrl audit -leaves N" can
+	// recompute a part of a step. A leaf, a part of a group, is then a micro-batch by itself. Needs rollouts,
+	// device.kind "cpu" and train.backend "easyrl".
+	Audit bool `toml:"audit"`
 	// Programs that also receive the metrics: "tensorboard" and "csv", both in the run's
 	// folder, and "mlflow=http://host:5000".
 	To []string `toml:"to"`

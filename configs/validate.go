@@ -289,7 +289,7 @@ func (c *checks) machine() {
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
 }
 
-// log checks that each program appears once.
+// log checks that each program appears once, and what log.audit needs.
 func (c *checks) log(l Log) {
 	seen := map[string]bool{}
 	for _, to := range l.To {
@@ -298,6 +298,12 @@ func (c *checks) log(l Log) {
 		name, _, _ := strings.Cut(to, "=")
 		c.expect(!seen[name], "log.to", "has %q twice", name)
 		seen[name] = true
+	}
+	if r := c.resolved; l.Audit {
+		c.expect(l.Rollouts, "log.audit", "is true, but log.rollouts is false: an audit needs the groups")
+		c.expect(r.Device.Kind == CPU, "log.audit", "is true, expected device.kind %q, not %q", CPU, r.Device.Kind)
+		c.expect(r.Train.Backend == EasyRL, "log.audit", "is true, expected train.backend %q, not %q", EasyRL,
+			r.Train.Backend)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
@@ -28,6 +27,9 @@ type Audited struct {
 	Step      int
 	Reference string // folder of the model that the run started from; empty for the one in the run's settings
 	Threads   int    // CPU threads; 0 uses all cores
+	// Leaves is the number of leaves of the step to recompute, chosen with Seed; 0 recomputes all of the step.
+	Leaves int
+	Seed   uint64
 }
 
 // DifferenceError says how what an audit recomputed differs from what the run recorded.
@@ -41,13 +43,15 @@ func differs(format string, args ...any) error { return DifferenceError{fmt.Spri
 
 // Audit recomputes a recorded step on this machine's CPU, from the last checkpoint before it and the recorded groups,
 // and compares what it recomputes with the run's record: log-probabilities, advantages, metrics, and the checksum of
-// the weights after the step. It writes the result to opts.Out and nothing to the run's folder. It returns a
-// DifferenceError if anything differs, and a usage error for a step that cannot be audited.
+// the weights after the step. With of.Leaves it compares a part of the step. It writes the result to opts.Out and
+// nothing to the run's folder. It returns a DifferenceError if anything differs, and a usage error for a step that
+// cannot be audited.
 func Audit(ctx context.Context, of Audited, opts Options) error {
 	a := &audit{of: of, opts: opts}
 	if err := a.read(); err != nil {
 		return err
 	}
+	a.result = fmt.Sprintf("step %d: same weights, checksum %s", of.Step, a.record[of.Step].Checksum)
 	var err error
 	if a.work, err = os.MkdirTemp("", "easyrl-audit-"); err != nil {
 		return err
@@ -58,7 +62,7 @@ func Audit(ctx context.Context, of Audited, opts Options) error {
 	var refused usage.Error
 	switch {
 	case err == nil:
-		_, err = fmt.Fprintf(opts.Out, "step %d: same weights, checksum %s\n", of.Step, a.record[of.Step].Checksum)
+		_, err = fmt.Fprintln(opts.Out, a.result)
 		return err
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -77,6 +81,7 @@ type audit struct {
 	record map[int]report.Line // the run's metrics by step
 	start  string              // recorded checksum of the weights that the run started from; empty if unknown
 	work   string              // temporary folder
+	result string              // what the audit found to be the same
 }
 
 func (a *audit) note(format string, args ...any) {
@@ -173,8 +178,8 @@ func (a *audit) verify(dir string, step int) error {
 	case state.Step != step:
 		return differs("%s is a checkpoint after step %d, expected step %d", dir, state.Step, step)
 	case state.Numerics != npu.Numerics:
-		return usage.Errorf("the run was trained with version %d of the arithmetic (0: PyTorch ranks, or easyrl before "+
-			"version 2), and this easyrl has version %d: expected the same", state.Numerics, npu.Numerics)
+		return usage.Errorf("the run was trained with version %d of the arithmetic (0: PyTorch ranks, or easyrl "+
+			"before version 2), and this easyrl has version %d: expected the same", state.Numerics, npu.Numerics)
 	}
 	return nil
 }
@@ -249,8 +254,8 @@ func (a *audit) take(ctx context.Context, dir string, first, last int, save bool
 		return "", err
 	}
 	if resolved.Train.Backend == configs.PyTorch {
-		return "", usage.Errorf("%s: train.backend is %q: PyTorch ranks do not compute the same bits everywhere, expected "+
-			"%q for an audit", file, configs.PyTorch, configs.EasyRL)
+		return "", usage.Errorf("%s: train.backend is %q: PyTorch ranks do not compute the same bits everywhere, "+
+			"expected %q for an audit", file, configs.PyTorch, configs.EasyRL)
 	}
 	resolved.Inference.Instances = 0 // all threads are the trainer's
 	j := &replay{job: newJob(resolved, a.opts, task{}), of: of, file: file}
@@ -290,8 +295,8 @@ func (a *audit) open(j *replay) (err error) {
 			*path = j.find(*path)
 		}
 		if j.folder, err = openModel(j.cfg); err != nil {
-			err = usage.Errorf("no checkpoint is before the step, so the audit needs the model that the run started from; "+
-				"add -reference DIR, or audit where the run was started: %w", err)
+			err = usage.Errorf("no checkpoint is before the step, so the audit needs the model that the run "+
+				"started from; add -reference DIR, or audit where the run was started: %w", err)
 		}
 	}
 	if err != nil {
@@ -318,7 +323,7 @@ func (a *audit) checkSettings(j *replay, step int) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return differs("%s: %s, as in %s", j.file, strings.Join(faults, "; "), dir)
+	return differs("%s: %s, as in %s", j.file, joined(faults), dir)
 }
 
 // recordedSettings returns the settings in a checkpoint that the run wrote while file had its settings: the first

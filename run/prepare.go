@@ -271,5 +271,5 @@ func (p *preparation) modelsConfig() trimodel.Config {
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0, Versions: rule().Versions(),
 		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-		Format: format(divisor, responses)}
+		Format: format(divisor, responses), LinearSums: cfg.Log.Audit, Seed: cfg.Run.Seed}
 }

@@ -31,6 +31,9 @@ type recomputed struct {
 	// Of the step in progress:
 	groups     []rollout.Group
 	advantages [][]float64 // as recorded, by group and response; NaN where none is
+	leafFaults []string    // how linear sums of leaves differ from the recorded ones
+
+	part *part // of the audited step; nil to recompute all of it
 }
 
 // alteredStart reports that the weights with which the steps begin are not those that the run recorded.
@@ -59,14 +62,29 @@ func (r *recomputed) take(ctx context.Context, last int, save bool) error {
 	if err := r.checkSampled(); err != nil {
 		return err
 	}
+	partial := r.audit.of.Leaves > 0 && last == r.audit.of.Step
+	if partial && r.cfg.Log.Audit {
+		if err := r.choose(); err != nil {
+			return err
+		}
+	}
 	sources := false
 	for name := range r.audit.record[r.first].Values {
 		sources = sources || strings.HasPrefix(name, sourcePrefix)
 	}
+	rollouts := trainer.Rollouts{Publish: r.publish, Produce: r.produce, BySource: sources}
+	if r.cfg.Log.Audit {
+		rollouts.Leaves, rollouts.Select = r.compareLeaves, r.selects
+	}
 	err = r.train(ctx, trainer.Config{Steps: last, ScheduleSteps: steps, MaxNonFinite: math.MaxInt, Unsaved: !save},
-		func(int, report.Values) {}, trainer.Rollouts{Publish: r.publish, Produce: r.produce, BySource: sources})
-	if err != nil {
+		func(int, report.Values) {}, rollouts)
+	switch {
+	case errors.Is(err, errPart):
+		return nil
+	case err != nil:
 		return err
+	case partial:
+		return r.checkPart(last)
 	}
 	return r.check(last)
 }
@@ -114,6 +132,9 @@ func (r *recomputed) produce(ctx context.Context, batch rollout.Batch) rollout.S
 	if err != nil {
 		return failed{err}
 	}
+	if batch.Number == r.audit.of.Step && r.audit.of.Leaves > 0 && r.part == nil {
+		return failed{r.logprobs(ctx, batch.Number)}
+	}
 	return step.start(batch.Number)
 }
 
@@ -145,7 +166,8 @@ func (r *recomputed) read(step int) (*recordedStep, error) {
 		return nil, usage.Wrap(err)
 	}
 	if g := &groups[0]; g.Step != step || g.Version != int64(step) {
-		return nil, differs("%s has step %d and version %d, expected %d of both", r.of.Rollouts, g.Step, g.Version, step)
+		return nil, differs("%s has step %d and version %d, expected %d of both",
+			r.of.Rollouts, g.Step, g.Version, step)
 	}
 	if err := r.fit(groups); err != nil {
 		return nil, differs("%v", usage.OneLine(err))
@@ -155,7 +177,7 @@ func (r *recomputed) read(step int) (*recordedStep, error) {
 	exact := r.exact(step)
 	for i := range r.groups {
 		g := &r.groups[i]
-		if exact {
+		if exact && r.verifies(step, g) {
 			g.Reject = func(error) {}
 		}
 		r.advantages[i] = make([]float64, len(g.Responses))
@@ -197,20 +219,28 @@ func (r *recomputed) tokens(ctx context.Context, step int) error {
 		all += len(g.Responses)
 		count += len(found)
 		if first == "" && len(found) > 0 {
-			d := found[0]
-			first = fmt.Sprintf("group %d (prompt %s), response %d, token %d: recorded log-probability %v, recomputed %v",
-				g.Index, g.Prompt.ID, d.Response, d.Token, d.Recorded, d.Recomputed)
+			first = tokenName(g, found[0])
 		}
 	}
 	switch {
 	case count == 0:
 		return errors.New("the recorded log-probabilities differ in training but not alone")
 	case count == all && all > 1:
-		return differs("step %d differs: all %d responses have other log-probabilities than recorded, so a setting such as "+
-			"rollout.temperature was altered; the first is %s", step, all, first)
+		return differs("step %d differs: all %d responses have other log-probabilities than recorded, so a setting "+
+			"such as rollout.temperature was altered; the first is %s", step, all, first)
 	}
 	return differs("step %d differs: %s (%d of %d responses differ)", step, first, count, all)
 }
+
+// tokenName describes a token of g whose log-probability differs.
+func tokenName(g *rollout.Group, d verify.Difference) string {
+	return fmt.Sprintf("group %d (prompt %s), response %d, token %d: recorded log-probability %v, "+
+		"recomputed %v", g.Index,
+		g.Prompt.ID, d.Response, d.Token, d.Recorded, d.Recomputed)
+}
+
+// joined joins what differs in one line.
+func joined(faults []string) string { return strings.Join(faults, "; ") }
 
 // line returns the line of a step that was taken.
 func (r *recomputed) line(step int) (line report.Line, err error) {
@@ -237,6 +267,8 @@ func (r *recomputed) check(step int) error {
 	faults := r.checkAdvantages()
 	metrics := compareMetrics(recorded.Values, got.Values)
 	faults = append(faults, metrics...)
+	faults = append(faults, r.leafFaults...)
+	r.leafFaults = nil
 	switch same := got.Checksum == recorded.Checksum; {
 	case same && len(faults) == 0:
 		r.note("step %d: the weights have checksum %s, as recorded", step, got.Checksum)
@@ -248,7 +280,7 @@ func (r *recomputed) check(step int) error {
 				"optimizer state of the checkpoint, or a setting such as train.weight_decay")
 		}
 	}
-	return differs("step %d differs: %s", step, strings.Join(faults, "; "))
+	return differs("step %d differs: %s", step, joined(faults))
 }
 
 // checkAdvantages compares the recorded advantages of the last step with the recomputed ones.
@@ -262,8 +294,8 @@ func (r *recomputed) checkAdvantages() (faults []string) {
 				continue
 			}
 			if count++; count == 1 {
-				faults = append(faults, fmt.Sprintf("group %d (prompt %s), response %d: recorded advantage %v, recomputed "+
-					"%v from the recorded rewards", g.Index, g.Prompt.ID, j, recorded, got))
+				faults = append(faults, fmt.Sprintf("group %d (prompt %s), response %d: recorded advantage %v, "+
+					"recomputed %v from the recorded rewards", g.Index, g.Prompt.ID, j, recorded, got))
 			}
 		}
 	}
@@ -320,6 +352,6 @@ func follows(name string) bool {
 		return false
 	}
 	group, _, _ := strings.Cut(name, "/")
-	return slices.Contains([]string{"reward", "reward_by_source", "response_length", "prompt_length", "actor", "mismatch",
-		"staleness", "tokens"}, group)
+	return slices.Contains([]string{"reward", "reward_by_source", "response_length", "prompt_length", "actor",
+		"mismatch", "staleness", "tokens"}, group)
 }

@@ -55,6 +55,7 @@ func Replay(ctx context.Context, of Replayed, settings []string, opts Options) e
 		return err
 	}
 	resolved.Inference.Instances = 0 // all threads are the trainer's
+	resolved.Log.Audit = false
 	if resolved.Torch.Listen == "" {
 		resolved.Torch.Dir = "" // the run may be using it
 	}

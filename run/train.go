@@ -165,6 +165,12 @@ func (t *training) connect() error {
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}
+	if cfg.Log.Audit {
+		tensors := t.folder.Shape.Params().Names()
+		t.rollouts.Leaves = func(step int, updates []trainer.UpdateSums) error {
+			return trainer.WriteLeaves(cfg.Run.Dir, step, cfg.Run.Seed, tensors, updates)
+		}
+	}
 	t.rollouts.Publish = func(ctx context.Context, w inference.Weights) error {
 		return publishTo(ctx, t.models, t.instances, w)
 	}
@@ -206,7 +212,8 @@ func (t *training) train(ctx context.Context) error {
 	loop, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
-		Settings: t.resolved.Shown(""), CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
+		Settings:        t.resolved.Shown(""),
+		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, t.state, trainer.Deps{
 		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
 		Traffic: t.traffic,

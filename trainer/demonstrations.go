@@ -120,6 +120,8 @@ func (d *demonstrations) leaves(n int, example func(i int) Demonstration) iter.S
 
 func (d *demonstrations) abandon() {}
 
+func (d *demonstrations) updated(*step, *miniBatch) {}
+
 func (d *demonstrations) remedy() string { return "a lower train.lr" }
 
 func (d *demonstrations) end() error { return nil }

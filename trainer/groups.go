@@ -72,7 +72,15 @@ func (r *rollouts) train(ctx context.Context, s *step, b *miniBatch, groups []ro
 		}
 	}
 	leaves := slices.Collect(r.leaves(b, groups, rewards, advantages))
-	return pack(slices.Values(leaves), r.t.rowsFor(leaves), func(m *micro) error {
+	rows := r.t.rowsFor(leaves)
+	if r.Leaves != nil {
+		rows = 1 // each leaf is a micro-batch by itself
+		leaves = slices.DeleteFunc(leaves, func(l leaf) bool { return !r.selects(s, l) })
+	}
+	return pack(slices.Values(leaves), rows, func(m *micro) error {
+		if r.Leaves != nil {
+			b.leaves = append(b.leaves, m.leaf(s))
+		}
 		return r.t.pass(ctx, s, b, m, func(out backend.Outputs) (backend.Values, error) {
 			return r.derive(s, b, m, out)
 		})
@@ -171,7 +179,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 				current.responses = nil
 				rows = len(current.prompt)
 			}
-			current.responses = append(current.responses, sequence{spans: response.Spans, response: response,
+			current.responses = append(current.responses, sequence{spans: response.Spans, response: response, index: i,
 				advantage: slices.Repeat([]float32{float32(advantages[i])}, tokens),
 				weight:    slices.Repeat([]float32{r.Loss.Aggregation.Weight(tokens)}, tokens)})
 			rows += n

@@ -115,5 +115,8 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	for purpose, bytes := range r.t.Models.Allocated() {
 		line["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
 	}
-	return r.log(s.number)
+	if err := r.log(s.number); err != nil || r.Leaves == nil {
+		return err
+	}
+	return r.Leaves(s.number, s.sums)
 }

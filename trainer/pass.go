@@ -22,6 +22,7 @@ type miniBatch struct {
 	responses, tokens int
 	loss, pg          exactsum.Sum // sums over tokens: the loss, and the loss without its divergence
 	rows              int          // rows that have passed through the models
+	leaves            []Leaf       // of the micro-batches, in the order of their passes; nil without Rollouts.Leaves
 	scale             float64      // factor for the gradient sums: 1 / the loss's divisor; 0 if nothing is trained
 }
 
@@ -32,6 +33,7 @@ type sequence struct {
 	advantage []float32
 	weight    []float32
 	response  *rollout.Response // nil for a demonstration
+	index     int               // of response in its group
 }
 
 // leaf is the unit whose gradient is computed from zero and then added to the sums (see
@@ -82,6 +84,7 @@ type micro struct {
 	sampler   int64               // version that sampled all responses, because a step trains one batch
 	responses []*rollout.Response // recorded responses; empty for demonstrations
 	groups    []*rollout.Group    // groups[i] is the group of responses[i]
+	indices   []int               // indices[i] is the index of responses[i] in its group
 	flows     []uint64            // identify the groups in the trace
 	firstID   string              // ID of the first prompt, for errors
 	lastID    string
@@ -109,6 +112,7 @@ func (m *micro) addPart(p *part) {
 		if r.response != nil {
 			m.responses = append(m.responses, r.response)
 			m.groups = append(m.groups, p.group)
+			m.indices = append(m.indices, r.index)
 		}
 	}
 	if n := len(m.flows); p.flow != 0 && (n == 0 || m.flows[n-1] != p.flow) {

@@ -49,7 +49,12 @@ type Rollouts struct {
 	// under the names it returns. score ranks checkpoints unless it is NaN. An error ends
 	// the run.
 	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
-	Queue    trace.Track // rows of the trace that show how long finished groups wait for the trainer
+	// Leaves gets the linear sums of a completed step's updates, if the models compute them. With it, each leaf is a
+	// micro-batch by itself. It may be nil.
+	Leaves func(step int, updates []UpdateSums) error
+	// Select chooses which leaves a step trains, with Leaves; nil chooses all.
+	Select func(step int, l Leaf) bool
+	Queue  trace.Track // rows of the trace that show how long finished groups wait for the trainer
 }
 
 // rollouts is the source of reinforcement learning.

@@ -27,6 +27,7 @@ type step struct {
 	updates int     // updates made or skipped because their gradient was not finite
 	lr      float64 // learning rate of the last update
 	flops   float64 // operations of the policy's forward and backward passes
+	sums    []UpdateSums
 }
 
 // clock splits a step's wall time.
@@ -56,6 +57,9 @@ func (t *Trainer) update(ctx context.Context, s *step, b *miniBatch) error {
 	norm, err := t.Models.Step(ctx, backend.Update{
 		Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
 	s.clock.optimizer += time.Since(began)
+	if err == nil || errors.Is(err, optim.ErrNonFinite) {
+		t.source.updated(s, b)
+	}
 	if err == nil {
 		t.state.Updates++
 		s.metrics.Mean("actor/grad_norm", norm, 1)

@@ -60,6 +60,8 @@ type source interface {
 	accumulate(ctx context.Context, s *step, first, end int) (*miniBatch, error)
 	// abandon gives up all work in flight and returns when none of it is running.
 	abandon()
+	// updated is called after each update of the step, made or skipped.
+	updated(s *step, b *miniBatch)
 	// remedy names the settings that make a gradient smaller.
 	remedy() string
 	// end waits for the rest of the step's work after its last update.

@@ -22,6 +22,10 @@ type Config struct {
 	Optim       optim.Config
 	Format      npu.FixedPoint // format of the sums of gradients
 	Versions    int            // number of published versions to keep, at least model.MinVersions
+	// LinearSums makes the set compute backend.LinearSums, with keys from Seed and the number of the current
+	// version. The device must use host memory.
+	LinearSums bool
+	Seed       uint64 // of the run
 }
 
 // Set holds the weights of all roles, or a rank's parts of them. Only one goroutine may use it at a time. Others
@@ -52,11 +56,15 @@ func NewSet(
 		panic("trimodel: no format of the sums of gradients")
 	}
 	s := &Set{cfg: cfg, dev: dev}
+	if err := checkLinear(dev); cfg.LinearSums && err != nil {
+		policy.Free()
+		return nil, err
+	}
 	s.versions = model.NewVersions(cfg.Versions, nil, func() (*model.Weights, error) {
 		return model.NewWeights(dev, policy.Config, npu.Weights)
 	})
 	var err error
-	s.Policy, err = newTrained(dev, backend.Policy, policy, cfg.Optim, cfg.Format, pieces, take)
+	s.Policy, err = newTrained(dev, backend.Policy, policy, cfg, pieces, take)
 	if err == nil && cfg.Reference {
 		if s.Reference, err = model.NewWeights(dev, policy.Config, npu.Weights); err == nil {
 			s.Reference.CopyFrom(policy)
@@ -199,7 +207,14 @@ func (s *Set) isPolicy(sampler int64) bool {
 // Backward adds the gradients of a loss to the sums. The last pass on t must be the policy's. gradients has the
 // derivatives of the loss with respect to the outputs of trained roles. The device's next Sync reports failures.
 func (s *Set) Backward(t *model.Tape, gradients backend.Values) error {
-	return s.Policy.backward(t, gradients[backend.Policy])
+	if s.cfg.LinearSums {
+		s.Policy.linear.key = tensor.LinearKey(s.cfg.Seed, s.current.Version())
+	}
+	err := s.Policy.backward(t, gradients[backend.Policy])
+	if err == nil && s.cfg.LinearSums {
+		err = s.Policy.addPass()
+	}
+	return err
 }
 
 // Discard clears the sums of gradients.

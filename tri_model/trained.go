@@ -29,18 +29,21 @@ type Trained struct {
 	opt    *optim.AdamW
 	take   func(layer int) // takes the gradients of layers; may be nil
 	own    npu.Buffer      // memory of Own
-	added  bool            // whether the sums may differ from zero
+	linear linear
+	added  bool // whether the sums may differ from zero
 }
 
 // newTrained takes ownership of the weights and allocates all other memory. If take is not nil, it gets the
 // gradients of each layer (see model.NewPassing). If newTrained fails, the caller closes the result, which is
 // never nil.
 func newTrained(
-	dev npu.Device, role backend.Role, weights *model.Weights, cfg optim.Config, format npu.FixedPoint,
-	pieces []tensor.Piece, take func(layer int),
+	dev npu.Device, role backend.Role, weights *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
 ) (t *Trained, err error) {
-	t = &Trained{Role: role, Weights: weights, Pieces: pieces, dev: dev, format: format, take: take}
-	if t.opt, err = optim.NewAdamW(cfg); err != nil {
+	t = &Trained{Role: role, Weights: weights, Pieces: pieces, dev: dev, format: cfg.Format, take: take}
+	if cfg.LinearSums {
+		t.openLinear()
+	}
+	if t.opt, err = optim.NewAdamW(cfg.Optim); err != nil {
 		return t, err
 	}
 	if err := t.allocateGradients(); err != nil {
@@ -113,6 +116,7 @@ func (t *Trained) backward(tape *model.Tape, gradient []float32) error {
 // discard clears the sums.
 func (t *Trained) discard() {
 	t.added = false
+	t.linear.reset()
 	if t.Gradients == nil { // swapped out
 		return
 	}

@@ -24,7 +24,8 @@ import (
 type Models struct {
 	backend.Serial
 	*Set
-	tape *model.Tape
+	tape   *model.Tape
+	linear *backend.LinearSums // see LinearSums
 }
 
 // New takes ownership of the policy's starting weights and allocates all other memory, as NewSet does.
@@ -125,8 +126,15 @@ func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err er
 	reduce := m.track.Begin(trace.NoStep, "reduce")
 	norm, err = optim.GradNorm(m.dev, m.Policy.Params(), m.cfg.Format)
 	reduce.End()
+	if passes, ok := m.LinearPasses(); ok {
+		all := func(int) bool { return true }
+		m.linear = &backend.LinearSums{Passes: passes, Total: m.Policy.LinearTotal(all)}
+	}
 	return m.Update(u, norm, err)
 }
+
+// LinearSums implements backend.Models.
+func (m *Models) LinearSums() *backend.LinearSums { return m.linear }
 
 // Close frees all memory, including the policy's and that of published snapshots, which no instance may
 // be reading.

@@ -83,6 +83,10 @@ type Outcome struct {
 	Norm    float64 // norm of the scaled gradients before clipping
 	Skipped error   // wraps optim.ErrNonFinite if a gradient was not finite and nothing was updated
 	Weights error   // wraps model.ErrNotFinite if a weight is not finite after the update
+	// Passes are the linear sums of the gradients of each micro-batch by its ID, and Total those of the update
+	// (see backend.LinearSums); nil if the ranks compute none.
+	Passes map[int64][]uint64
+	Total  []uint64
 }
 
 // Fault is the failure of a rank after which new ranks may succeed. The session then replaces all ranks.
@@ -134,16 +138,18 @@ type Session[R Ranks] struct {
 	updates int        // number of updates made
 	lastID  int64      // last ID of a piece
 
-	toDerive  []*micro      // micro-batches whose log-probabilities are complete and wait for derive, in that order
-	deriving  bool          // whether a derive is running, which may call Logprobs
-	deriveErr error         // error of a derive since the last Discard
-	finiteErr error         // result of CheckFinite
-	restarts  int           // see Restarts
-	rows      int           // max. rows of a piece; 0 for no limit
-	depth     int           // max. pieces in flight on a replica
-	scored    *piece        // the piece that Logprobs computes, which belongs to no update; nil if none
-	broken    error         // why the session has ended; nil while it works
-	ended     chan struct{} // see Ended
+	toDerive  []*micro // micro-batches whose log-probabilities are complete and wait for derive, in that order
+	deriving  bool     // whether a derive is running, which may call Logprobs
+	deriveErr error    // error of a derive since the last Discard
+	finiteErr error    // result of CheckFinite
+	// linear has the linear sums of the last update.
+	linear   *backend.LinearSums
+	restarts int           // see Restarts
+	rows     int           // max. rows of a piece; 0 for no limit
+	depth    int           // max. pieces in flight on a replica
+	scored   *piece        // the piece that Logprobs computes, which belongs to no update; nil if none
+	broken   error         // why the session has ended; nil while it works
+	ended    chan struct{} // see Ended
 }
 
 // New returns a session without ranks.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 
 	"github.com/easyrl/easyrl/backend"
 )
@@ -24,6 +25,7 @@ func (s *Session[R]) Step(ctx context.Context, u backend.Update) (norm float64, 
 	finished := s.now
 	s.now = s.newUpdate()
 	s.restarts = 0
+	s.linear = finished.linearSums(&out)
 	if out.Skipped != nil {
 		return out.Norm, out.Skipped
 	}
@@ -35,3 +37,28 @@ func (s *Session[R]) Step(ctx context.Context, u backend.Update) (norm float64, 
 
 // CheckFinite implements backend.Models.
 func (s *Session[R]) CheckFinite() error { return s.finiteErr }
+
+// LinearSums implements backend.Models.
+func (s *Session[R]) LinearSums() *backend.LinearSums { return s.linear }
+
+// linearSums returns the linear sums of an update from its outcome, or nil if the ranks compute none.
+func (u *update) linearSums(out *Outcome) *backend.LinearSums {
+	if out.Total == nil {
+		return nil
+	}
+	sums := &backend.LinearSums{Passes: make([][]uint64, len(u.micros)), Total: out.Total}
+	for i := range sums.Passes {
+		sums.Passes[i] = make([]uint64, len(out.Total))
+	}
+	for id, values := range out.Passes {
+		p := u.pieces[id]
+		if p == nil || p.of == nil {
+			continue // an empty micro-batch
+		}
+		i := slices.Index(u.micros, p.of)
+		for k, v := range values {
+			sums.Passes[i][k] += v
+		}
+	}
+	return sums
+}

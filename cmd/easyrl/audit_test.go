@@ -41,7 +41,8 @@ func requireAudits(t *testing.T, run string, step int, more ...string) string {
 	code, out, errs := command(t, append([]string{"audit", run, fmt.Sprint(step)}, more...)...)
 	require.Zero(t, code, errs)
 	require.Equal(t, fmt.Sprintf("step %d: same weights, checksum %s\n", step, checksums(t, run)[step]), out)
-	require.NotContains(t, strings.ReplaceAll(errs, `warning: loss.advantage = "batch" needs all groups`, ""), "warning")
+	expected := `warning: loss.advantage = "batch" needs all groups`
+	require.NotContains(t, strings.ReplaceAll(errs, expected, ""), "warning")
 	require.Equal(t, before, contents(t, run))
 	return errs
 }
@@ -130,8 +131,8 @@ func TestAuditFindsStart(t *testing.T) {
 	}
 	code, _, errs := command(t, "audit", run, "1", "-reference", other)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, errs, fmt.Sprintf("error: the model is not the one that the run started from: the weights before "+
-		"step 1 have checksum %s, recorded %s\n", sumOf(t, other), sumOf(t, start+"-moved")))
+	require.Contains(t, errs, fmt.Sprintf("error: the model is not the one that the run started from: the weights "+
+		"before step 1 have checksum %s, recorded %s\n", sumOf(t, other), sumOf(t, start+"-moved")))
 	code, _, errs = command(t, "audit", run, "2", "-reference", other)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "its weights differ\n")
@@ -200,7 +201,8 @@ func reseal(t *testing.T, dir, name string) {
 func TestAuditNamesWhatDiffers(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	whole := trainTiny(t, dir, "whole", "run.steps=4", "checkpoint.keep=0", "checkpoint.every=2", "train.schedule=linear")
+	whole := trainTiny(t, dir, "whole", "run.steps=4", "checkpoint.keep=0", "checkpoint.every=2",
+		"train.schedule=linear")
 	checkpointOf := func(run string, step int) string {
 		return filepath.Join(run, "checkpoints", checkpoint.StepName(step))
 	}
@@ -218,14 +220,15 @@ func TestAuditNamesWhatDiffers(t *testing.T) {
 	}{
 		"token": {3, func(t *testing.T, run string) {
 			alterGroup(t, run, 3, 2, func(g *rollout.Group) { long(g).IDs[2] ^= 1 })
-		}, exitFailed, []string{"step 3 differs: group 2 (prompt prompts.jsonl:", "), response ", ", token 2: recorded " +
-			"log-probability -", ", recomputed -", " (1 of 24 responses differ)\n"}},
+		}, exitFailed, []string{"step 3 differs: group 2 (prompt prompts.jsonl:", "), response ", ", token 2: " +
+			"recorded log-probability -", ", recomputed -", " (1 of 24 responses differ)\n"}},
 		"token of an earlier step": {4, func(t *testing.T, run string) {
 			alterGroup(t, run, 3, 0, func(g *rollout.Group) { g.Responses[3].Spans[0].IDs[0] ^= 1 })
 		}, exitFailed, []string{"step 3 differs: group 0 (prompt prompts.jsonl:", "), response 3, token 0: "}},
 		"prompt": {3, func(t *testing.T, run string) {
 			alterGroup(t, run, 3, 5, func(g *rollout.Group) { g.Prompt.IDs[1] ^= 1 })
-		}, exitFailed, []string{"step 3 differs: group 5 (prompt ", "response 0, token 0: ", " (4 of 24 responses differ)"}},
+		}, exitFailed, []string{"step 3 differs: group 5 (prompt ", "response 0, token 0: ",
+			" (4 of 24 responses differ)"}},
 		"log-probability": {3, func(t *testing.T, run string) {
 			alterGroup(t, run, 3, 2, func(g *rollout.Group) { long(g).Logprobs[2] = -0.5 })
 		}, exitFailed, []string{"group 2 (prompt ", ", token 2: recorded log-probability -0.5, recomputed -"}},
@@ -235,7 +238,8 @@ func TestAuditNamesWhatDiffers(t *testing.T) {
 			"), response 0: recorded advantage ", "reward/mean is recorded as "}},
 		"advantage": {3, func(t *testing.T, run string) {
 			alterGroup(t, run, 3, 1, func(g *rollout.Group) { *g.Responses[2].Advantage += 7 })
-		}, exitFailed, []string{"step 3 differs: group 1 (prompt ", "), response 2: recorded advantage ", ", recomputed "}},
+		}, exitFailed, []string{"step 3 differs: group 1 (prompt ", "), response 2: recorded advantage ",
+			", recomputed "}},
 		"group lost": {3, func(t *testing.T, run string) {
 			path := filepath.Join(run, "rollouts", "step-000003.jsonl")
 			text, err := os.ReadFile(path)
@@ -258,8 +262,8 @@ func TestAuditNamesWhatDiffers(t *testing.T) {
 		}, exitFailed, []string{"step 3 differs: reward/mean is recorded as 9"}},
 		"checksum": {4, func(t *testing.T, run string) {
 			replaceIn(t, filepath.Join(run, "metrics.jsonl"), checksums(t, run)[4], "00000000000000ff")
-		}, exitFailed, []string{"step 4 differs: the weights after it have checksum ", ", recorded 00000000000000ff; no " +
-			"metric differs"}},
+		}, exitFailed, []string{"step 4 differs: the weights after it have checksum ", ", recorded " +
+			"00000000000000ff; no metric differs"}},
 		"setting": {3, func(t *testing.T, run string) {
 			replaceIn(t, filepath.Join(run, "run.toml"), "weight_decay = 0.0", "weight_decay = 0.5")
 		}, exitFailed, []string{"run.toml: train.weight_decay is 0.5, expected 0.0, as in ", "step-000004\n"}},
@@ -269,15 +273,18 @@ func TestAuditNamesWhatDiffers(t *testing.T) {
 		}, exitFailed, []string{"step 1 differs: the weights after it have checksum ",
 			"actor/lr is recorded as 0.01, recomputed 0.02 (train.lr, train.schedule, "}},
 		"temperature without a copy": {1, func(t *testing.T, run string) {
-			replaceIn(t, filepath.Join(run, "run.toml"), "group_size = 4\ntemperature = 1.0", "group_size = 4\ntemperature = 0.9")
+			replaceIn(t, filepath.Join(run, "run.toml"), "group_size = 4\ntemperature = 1.0",
+				"group_size = 4\ntemperature = 0.9")
 			dropSettings(t, run)
-		}, exitFailed, []string{"step 1 differs: all 24 responses have other log-probabilities than recorded, so a setting " +
-			"such as rollout.temperature was altered; the first is group 0 "}},
+		}, exitFailed, []string{"step 1 differs: all 24 responses have other log-probabilities than recorded, so a " +
+			"setting such as rollout.temperature was altered; the first is group 0 "}},
 		"group size": {3, func(t *testing.T, run string) {
 			replaceIn(t, filepath.Join(run, "run.toml"), "group_size = 4", "group_size = 5")
 			dropSettings(t, run)
 		}, exitFailed, []string{"rollout.group_size is 5, expected 4 as in "}},
-		"weight": {3, func(t *testing.T, run string) { flip(t, filepath.Join(checkpointOf(run, 2), weights), 2) }, exitFailed,
+		"weight": {3, func(t *testing.T, run string) {
+			flip(t, filepath.Join(checkpointOf(run, 2), weights), 2)
+		}, exitFailed,
 			[]string{"step-000002: model.safetensors: sha256 ", "; model.safetensors: model.norm.weight[31] is ",
 				", recomputed "}},
 		"weight and manifest": {3, func(t *testing.T, run string) {
@@ -285,7 +292,9 @@ func TestAuditNamesWhatDiffers(t *testing.T) {
 			reseal(t, checkpointOf(run, 2), weights)
 		}, exitFailed, []string{"step-000002: the weights before step 3 have checksum ",
 			"; model.safetensors: model.norm.weight[31] is ", ", recomputed "}},
-		"moment": {3, func(t *testing.T, run string) { flip(t, filepath.Join(checkpointOf(run, 2), moments), 2) }, exitFailed,
+		"moment": {3, func(t *testing.T, run string) {
+			flip(t, filepath.Join(checkpointOf(run, 2), moments), 2)
+		}, exitFailed,
 			[]string{"; trainer/optimizer.safetensors: second.model.norm.weight[31] is "}},
 		"truncated checkpoint": {3, func(t *testing.T, run string) {
 			require.NoError(t, os.Truncate(filepath.Join(checkpointOf(run, 2), weights), 1000))

@@ -139,6 +139,15 @@ func (ps Params) Sums() host.Sums {
 	return s
 }
 
+// Names returns the names of the tensors.
+func (ps Params) Names() []string {
+	names := make([]string, len(ps))
+	for i := range ps {
+		names[i] = ps[i].Name
+	}
+	return names
+}
+
 // ByName returns the tensors sorted by name.
 func (ps Params) ByName() []*Param {
 	all := make([]*Param, len(ps))

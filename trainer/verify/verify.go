@@ -239,7 +239,8 @@ func allIndices(g *rollout.Group) []int {
 // recompute computes the log-probabilities of the responses of g with the given indices, in passes of up to Rows
 // rows. It calls visit with those of each response, in order, until visit fails.
 func (v *Verifier) recompute(
-	ctx context.Context, g *rollout.Group, indices []int, visit func(response int, recorded, recomputed []float32) error,
+	ctx context.Context, g *rollout.Group, indices []int,
+	visit func(response int, recorded, recomputed []float32) error,
 ) error {
 	for len(indices) > 0 {
 		var l attention.Layout

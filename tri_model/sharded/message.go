@@ -73,6 +73,8 @@ type answer struct {
 	Norm    float64                // for update
 	Memory  [npu.NumPurposes]int64 // bytes of device memory by purpose, for update
 	Fault   *fault                 // failure of the command or, for leave, of the rank; nil for none
+	Passes  [][]uint64             // for update: linear sums of the rank's gradients, by micro-batch and parameter
+	Total   []uint64               // for update: those of the part of the summed gradients that the rank counts
 
 	rank int // the rank that answers; the trainer's side sets it
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/optim"
 )
 
@@ -29,6 +30,7 @@ type flight struct {
 // (the depth of the session's plan), and the channels of a worker have room for that many.
 func (w *world) Forward(replica int, id int64, l *attention.Layout, sampler int64) error {
 	w.inFlight[replica] = append(w.inFlight[replica], flight{id: id, targets: len(l.Targets)})
+	w.forwarded[replica] = append(w.forwarded[replica], id)
 	return w.send(w.replica(replica), command{Action: forward, Layout: l, Version: sampler})
 }
 
@@ -101,6 +103,7 @@ func (w *world) Discard() error {
 			}
 		}
 	}
+	clear(w.forwarded)
 	if err := w.send(w.ranks, command{Action: discard}); err != nil {
 		return err
 	}
@@ -118,6 +121,7 @@ func (w *world) Step(_ context.Context, u backend.Update) (out session.Outcome, 
 	if err := w.send(w.ranks, command{Action: update, Update: u}); err != nil {
 		return out, err
 	}
+	defer clear(w.forwarded)
 	var faults []*fault
 	for _, r := range w.ranks {
 		a, err := w.answer(r, update)
@@ -125,6 +129,9 @@ func (w *world) Step(_ context.Context, u backend.Update) (out session.Outcome, 
 			return out, err
 		}
 		r.memory = a.Memory
+		if a.Total != nil {
+			w.addLinear(&out, r, &a)
+		}
 		if a.Norm != 0 {
 			out.Norm = a.Norm // the same on all ranks
 		}
@@ -138,6 +145,28 @@ func (w *world) Step(_ context.Context, u backend.Update) (out session.Outcome, 
 	}
 	out.Skipped = named(faults)
 	return out, nil
+}
+
+// addLinear adds a rank's linear sums to those of all ranks. Of tensors that tensor ranks copy, the first one's count.
+func (w *world) addLinear(out *session.Outcome, r *rank, a *answer) {
+	params := w.shape.Params()
+	if out.Total == nil {
+		out.Passes, out.Total = map[int64][]uint64{}, make([]uint64, len(params))
+	}
+	for i := range r.params {
+		p := &r.params[i]
+		whole := slices.IndexFunc(params, func(q tensor.Param) bool { return q.Name == p.Name })
+		out.Total[whole] += a.Total[i]
+		if r.at.TP > 0 && p.Whole.Share == tensor.Copied {
+			continue
+		}
+		for k, id := range w.forwarded[r.at.DP] {
+			if out.Passes[id] == nil {
+				out.Passes[id] = make([]uint64, len(params))
+			}
+			out.Passes[id][whole] += a.Passes[k][i]
+		}
+	}
 }
 
 // named returns the first fault whose cause is on the rank that reports it, because its text names the

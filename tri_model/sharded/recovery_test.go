@@ -121,8 +121,24 @@ func hashWhile(t *testing.T, m *Models, write func(string) error, during func())
 	}
 }
 
-// live trains and returns hashes of each published version and of two checkpoints. It calls each derive once. Step 4
-// trains nothing, and step 7 skips its updates.
+// linearSums returns the linear sums of the last update of a number of micro-batches. Those of the micro-batches add up
+// to those of all ranks' sums of gradients.
+func linearSums(t *testing.T, m *Models, micros int) string {
+	t.Helper()
+	sums := m.LinearSums()
+	require.Len(t, sums.Passes, micros)
+	total := make([]uint64, len(sums.Total))
+	for _, pass := range sums.Passes {
+		for i, v := range pass {
+			total[i] += v
+		}
+	}
+	require.Equal(t, total, sums.Total)
+	return fmt.Sprint(sums)
+}
+
+// live trains and returns hashes of each published version, of two checkpoints and of linear sums. It calls each
+// derive once. Step 4 trains nothing, and step 7 skips its updates.
 func live(t *testing.T, m *Models, c *model.Config, steps int) (hashes []string) {
 	t.Helper()
 	derived := 0
@@ -149,6 +165,7 @@ func live(t *testing.T, m *Models, c *model.Config, steps int) (hashes []string)
 			}
 			_, err = m.Step(t.Context(), backend.Update{Number: m.Updates() + 1, Scale: 1.0 / 64, LR: 1e-3, Clip: 0.5})
 			require.Equal(t, n == 7, errors.Is(err, optim.ErrNonFinite), err)
+			hashes = append(hashes, linearSums(t, m, 5))
 		}
 	}
 	for n := 1; n < steps; n++ {
@@ -184,6 +201,7 @@ func TestLostRanksKeepBits(t *testing.T) {
 	c, cfg := shapes()["llama"], config()
 	cfg.OldPolicy = loss.PreviousStep
 	cfg.Reference = true
+	cfg.LinearSums = true
 	const steps = 8
 	seeds := uint64(2)
 	if soak.Long() {

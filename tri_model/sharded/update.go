@@ -35,7 +35,8 @@ func (w *worker) execute(ctx context.Context, c *command) error {
 	case swapOut, swapIn:
 		return w.link.send(ctx, answer{Action: c.Action, Fault: faultOf(w.swap(c.Action))})
 	case update:
-		norm, err := w.update(ctx, c.Update)
+		a := answer{Action: update}
+		err := w.update(ctx, c.Update, &a)
 		if err == nil {
 			err = w.models.CheckFinite()
 		}
@@ -43,7 +44,8 @@ func (w *worker) execute(ctx context.Context, c *command) error {
 		if fault != nil && fault.Is < 0 {
 			return err
 		}
-		return w.link.send(ctx, answer{Action: update, Norm: norm, Fault: fault, Memory: w.models.Allocated()})
+		a.Fault, a.Memory = fault, w.models.Allocated()
+		return w.link.send(ctx, a)
 	}
 	return fmt.Errorf("message is %d, expected a command", c.Action)
 }
@@ -74,23 +76,28 @@ func (w *worker) save(number int64) error {
 }
 
 // update sums the gradients over the ranks that share them and updates the rank's weights. With ZeRO,
-// each replica updates its pieces and then receives the other replicas' pieces. The norm is that of
-// trimodel.Set.Update.
+// each replica updates its pieces and then receives the other replicas' pieces. It fills a's norm, that of
+// trimodel.Set.Update, and its linear sums.
 //
 // If a gradient is not finite, Sum returns an error that wraps optim.ErrNonFinite on every rank, so
 // either all ranks update or none does. Then Spread, a collective, is skipped on all of them.
-func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, err error) {
+func (w *worker) update(ctx context.Context, u backend.Update, a *answer) error {
 	span := w.track.Begin(trace.NoStep, "reduce")
 	total, err := w.share.Sum(ctx, w.models.Policy)
 	span.End()
 	if err != nil && !errors.Is(err, optim.ErrNonFinite) {
-		return 0, err
+		return err
 	}
+	if passes, ok := w.models.LinearPasses(); ok {
+		a.Passes = passes
+		a.Total = w.models.Policy.LinearTotal(func(piece int) bool { return w.share.Counts(w.models.Policy, piece) })
+	}
+	norm := 0.0
 	if err == nil {
 		norm = optim.Norm(total, w.setup.Models.Format)
 	}
-	if norm, err = w.models.Update(u, norm, err); err != nil {
-		return norm, err
+	if a.Norm, err = w.models.Update(u, norm, err); err != nil {
+		return err
 	}
-	return norm, w.share.Spread(ctx, w.models.Policy)
+	return w.share.Spread(ctx, w.models.Policy)
 }

@@ -30,6 +30,7 @@ type world struct {
 	running    conc.WaitGroup       // ranks of this process, and readers of all ranks' answers
 	inbox      inbox
 	inFlight   [][]flight // by replica: micro-batches in flight, in the order of Forward
+	forwarded  [][]int64  // by replica: micro-batches since the last update, in the order of Forward
 	answers    []answer   // taken from the inbox and not yet returned
 	ended      ending     // what Close sends to the ranks
 }
@@ -42,6 +43,7 @@ func newWorld(
 	return &world{
 		cfg: cfg, shape: shape, dev: dev, transports: transports, life: life, cancel: cancel,
 		inbox: newInbox(notify), inFlight: make([][]flight, cfg.Mesh.DP),
+		forwarded: make([][]int64, cfg.Mesh.DP),
 	}
 }
 

@@ -249,21 +249,23 @@ func (w *Ranks) squares(ctx context.Context, role *trimodel.Trained) (*big.Int, 
 	return total, err
 }
 
-// counted returns the parameters whose gradients this rank adds to the sum of squares. If several ranks
-// have the same gradient, only the first of them adds it.
+// counted returns the pieces of role that this rank counts (see Counts).
 func (w *Ranks) counted(role *trimodel.Trained) (own []optim.Param) {
-	at := w.Mesh.Coord(w.Rank)
-	if at.DP > 0 && !w.divides() {
-		return nil
-	}
 	for i, p := range role.Params() {
-		piece := &role.Pieces[i].Param
-		otherTensorRankCounts := at.TP > 0 && piece.Whole.Share != tensor.Divided
-		otherStageCounts := !w.Shape.First() && w.Shape.TiedStages(piece)
-		if otherTensorRankCounts || otherStageCounts {
-			continue
+		if w.Counts(role, i) {
+			own = append(own, p)
 		}
-		own = append(own, p)
 	}
 	return own
+}
+
+// Counts reports whether a sum over all ranks of what their pieces hold takes piece i of role from this rank. Each
+// value of the decoder counts on exactly one rank, although several may hold it.
+func (w *Ranks) Counts(role *trimodel.Trained, i int) bool {
+	at := w.Mesh.Coord(w.Rank)
+	piece := &role.Pieces[i].Param
+	otherReplicaCounts := at.DP > 0 && !w.divides()
+	otherTensorRankCounts := at.TP > 0 && piece.Whole.Share != tensor.Divided
+	otherStageCounts := !w.Shape.First() && w.Shape.TiedStages(piece)
+	return !otherReplicaCounts && !otherTensorRankCounts && !otherStageCounts
 }
