@@ -263,10 +263,10 @@ func TestMeshText(t *testing.T) {
 # memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up ` +
 		`to 114.8 MiB (2 micro-batches of 4096 rows), plus 1.9 MiB while a checkpoint is written
 # memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up ` +
-		`to 49.8 MiB (1 micro-batch of 4096 rows), plus 1.3 MiB while a checkpoint is written
+		`to 49.5 MiB (1 micro-batch of 4096 rows), plus 1.3 MiB while a checkpoint is written
 `, `# memory of rank 0's process (estimated): 4 ranks
 # memory of the weights that servers receive: 0.2 MiB
-# memory in total (estimated): 344.4 MiB, plus 6.5 MiB while a checkpoint is written
+# memory in total (estimated): 343.6 MiB, plus 6.5 MiB while a checkpoint is written
 `, `# ok: easyrl train can start
 `
 	require.Equal(t, head+memory+tail, text(parallel.Process{Size: 1}))
