@@ -111,7 +111,7 @@ type SampleParams struct {
 	TopP        float32 // 1 keeps all
 	MinP        float32 // 0 keeps all
 	TopK        int32   // 0 keeps all
-	Uniform     float32 // the random draw, in [0, 1)
+	Uniform     float32 // the random draw, a multiple of 2^-24 in [0, 1)
 }
 
 // Params are SampleParams in a device's memory.

@@ -26,8 +26,8 @@
 //   - A fold sums n terms as sixteen partial sums. Term j goes to partial sum
 //     j mod 16 in ascending order. Then partial sum i+s is added to partial sum
 //     i for s = 8, 4, 2, 1. RMS norms and sums of squares are folds.
-//   - Sums over the vocabulary are 64-bit integers: float32 terms times 2^44,
-//     rounded to the nearest integer, ties to even. Their order does not matter
+//   - Sums over the vocabulary are 64-bit integers: terms times 2^44, rounded
+//     once to the nearest integer, ties to even. Their order does not matter
 //     (see Device.SoftmaxSum).
 //
 // exp and log are the package's own (see csrc/easyrl_math.h). They are equal to the
@@ -363,7 +363,7 @@ type VocabKernels interface {
 	// SoftmaxSum sets sums [N, SoftmaxSums], of type Int64, for the columns first to first+V of a
 	// vocabulary of at most MaxVocab, whose logits [N, V] are given, or adds to them with add. first is
 	// a multiple of MatrixBlock. With d = max(logit·invTemp - max, -104) and e = exp(d), a row's sums
-	// are Σ rint(e·2^44), Σ rint((e·d)·2^44), the bits of its target's logit·invTemp if the target is
+	// are Σ rint(e·2^44), Σ rint(e·d·2^44), the bits of its target's logit·invTemp if the target is
 	// one of the columns, and the number of calls that met a value that is not finite. All are integers,
 	// so parts of the vocabulary can be added in any order, also those of other ranks.
 	SoftmaxSum(sums, max, logits Buffer, targets Ints, first int, invTemp float32, add bool)
@@ -384,8 +384,7 @@ type VocabKernels interface {
 	// logit·invTemp, descending, then by id; top-p keeps the shortest prefix, at least one token, whose
 	// weights add up to at least trunc(float64(W)·float64(TopP)), W being the sum of all that top-k
 	// keeps. Min-p compares e. With T the sum of the weights left, the token drawn is the first id at
-	// which the running sum of weights exceeds floor(T·Uniform), computed in integers: Uniform is a
-	// multiple of 2^-24.
+	// which the running sum of weights exceeds floor(T·Uniform), computed in integers.
 	Sample(ids, logp, logits Buffer, vocab int, params Params)
 }
 

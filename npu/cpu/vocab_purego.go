@@ -46,7 +46,7 @@ func (d *pureGo) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 const softmaxScale = 1 << 44
 
 // weight returns x·softmaxScale, rounded to the nearest integer, ties to even.
-func weight(x float32) int64 { return int64(math.RoundToEven(float64(float32(x * softmaxScale)))) }
+func weight(x float64) int64 { return int64(math.RoundToEven(float64(x * softmaxScale))) }
 
 // weightSum returns the value of a sum of weights.
 func weightSum(sum int64) float32 { return float32(float64(sum)) / softmaxScale }
@@ -70,8 +70,8 @@ func (d *pureGo) SoftmaxSum(sums, max, logits npu.Buffer, targets npu.Ints, firs
 				bad = 1
 				continue
 			}
-			row[0] += weight(e)
-			row[1] += weight(float32(e * d))
+			row[0] += weight(float64(e))
+			row[1] += weight(float64(float64(e) * float64(d))) // the product is exact
 		}
 		row[3] += bad
 	})
@@ -150,7 +150,7 @@ func sampleRow(x []float32, p npu.SampleParams) (id int32, logp float32) {
 		if e[i] != e[i] { // NaN
 			return -1, 0
 		}
-		sum += weight(e[i])
+		sum += weight(float64(e[i]))
 	}
 	token := 0
 	if p.Temperature > 0 {
@@ -200,11 +200,11 @@ func restrict(e, x []float32, invTemp float32, p npu.SampleParams) {
 func nucleus(e []float32, order []int, p float64) int {
 	var total, sum int64
 	for _, i := range order {
-		total += weight(e[i])
+		total += weight(float64(e[i]))
 	}
 	goal := int64(float64(float64(total) * p))
 	for n, i := range order {
-		sum += weight(e[i])
+		sum += weight(float64(e[i]))
 		if sum >= goal {
 			return n + 1
 		}
@@ -217,13 +217,13 @@ func nucleus(e []float32, order []int, p float64) int {
 func draw(e []float32, uniform float32) int {
 	var total, sum int64
 	for _, v := range e {
-		total += weight(v)
+		total += weight(float64(v))
 	}
 	const bits = 24 // uniform is a multiple of 2^-24
 	u := int64(uniform * (1 << bits))
 	goal := (total>>bits)*u + ((total&(1<<bits-1))*u)>>bits
 	for i, v := range e {
-		if sum += weight(v); sum > goal {
+		if sum += weight(float64(v)); sum > goal {
 			return i
 		}
 	}

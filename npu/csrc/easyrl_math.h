@@ -51,19 +51,25 @@
 #define LOG_Q7 -0x1.e1cf38p-4f
 #define LOG_Q8 0x1.1bf0c0p-4f
 
-/* v_exp of values from EXP_MIN to EXP_MAX, and NaN. */
-SIMD_INLINE vf v_exp_bounded(vf x) {
-  vf t = v_fma(x, v_set1(EXP_LOG2E), v_set1(EXP_ROUND));
-  vf n = v_sub(t, v_set1(EXP_ROUND));
+/* Returns p, 0.7 < p < 1.5, and sets t so that exp(x) = p 2^(t - EXP_ROUND), for x from EXP_MIN to EXP_MAX.
+ * NaN gives NaN. The lowest bits of t are those of the exponent. */
+SIMD_INLINE vf v_exp_fraction(vf x, vf *t) {
+  *t = v_fma(x, v_set1(EXP_LOG2E), v_set1(EXP_ROUND));
+  vf n = v_sub(*t, v_set1(EXP_ROUND));
   vf r = v_fnma(n, v_set1(EXP_LN2_HI), x);
   r = v_fnma(n, v_set1(EXP_LN2_LO), r);
   vf q = v_fma(v_set1(EXP_Q4), r, v_set1(EXP_Q3));
   q = v_fma(q, r, v_set1(EXP_Q2));
   q = v_fma(q, r, v_set1(EXP_Q1));
   q = v_fma(q, r, v_set1(EXP_Q0));
-  vf p = v_add(v_fma(v_mul(r, r), q, r), v_set1(1.0f));
+  return v_add(v_fma(v_mul(r, r), q, r), v_set1(1.0f));
+}
+
+/* v_exp of values from EXP_MIN to EXP_MAX, and NaN. */
+SIMD_INLINE vf v_exp_bounded(vf x) {
+  vf t, p = v_exp_fraction(x, &t);
 #if defined(SIMD_AVX512)
-  return _mm512_scalef_ps(p, n);
+  return _mm512_scalef_ps(p, v_sub(t, v_set1(EXP_ROUND)));
 #else
   vi i = vi_sub(vf_bits(t), vi_set1(0x4b400000));
   vi half = vi_sra(i, 1);

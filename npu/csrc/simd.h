@@ -280,26 +280,51 @@ SIMD_INLINE float v_fold(vf a) {
 #endif
 }
 
-/* The sum of all lanes. */
-SIMD_INLINE int64_t vi_sum(vi a) {
+/* Int32 sums of lanes: vs_add adds each lane of a vector to one of VS_LANES sums, so that each sum gets
+ * VL / VS_LANES lanes. Sums wrap. vs_or takes the bitwise or instead, and vs_any says whether any of some bits is
+ * set. vs_total returns the total of the sums in high times 2^shift and of those in low. */
 #if defined(SIMD_AVX512)
-  return _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)),
-                                                  _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(a, 1))));
-#elif defined(SIMD_AVX2)
-  __m256i s = _mm256_add_epi64(_mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(a.a)),
-                                                _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a.a, 1))),
-                               _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(a.b)),
-                                                _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a.b, 1))));
-  __m128i q = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-  return _mm_extract_epi64(q, 0) + _mm_extract_epi64(q, 1);
-#else
-  int32_t t[VL];
-  int64_t sum = 0;
-  vi_store(t, a);
-  for (int i = 0; i < VL; i++) sum += t[i];
-  return sum;
-#endif
+#define VS_LANES 16
+typedef __m512i vs;
+SIMD_INLINE vs vs_set1(int32_t x) { return _mm512_set1_epi32(x); }
+SIMD_INLINE vs vs_add(vs s, vi a) { return _mm512_add_epi32(s, a); }
+SIMD_INLINE vs vs_or(vs s, vi a) { return _mm512_or_epi32(s, a); }
+SIMD_INLINE int vs_any(vs s, int32_t bits) { return _mm512_test_epi32_mask(s, _mm512_set1_epi32(bits)) != 0; }
+SIMD_INLINE __m512i vs_wide(vs s) {
+  return _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm512_castsi512_si256(s)),
+                          _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(s, 1)));
 }
+SIMD_INLINE int64_t vs_total(vs high, vs low, const int shift) {
+  return _mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_slli_epi64(vs_wide(high), shift), vs_wide(low)));
+}
+#elif defined(SIMD_AVX2)
+#define VS_LANES 8
+typedef __m256i vs;
+SIMD_INLINE vs vs_set1(int32_t x) { return _mm256_set1_epi32(x); }
+SIMD_INLINE vs vs_add(vs s, vi a) { return _mm256_add_epi32(_mm256_add_epi32(s, a.a), a.b); }
+SIMD_INLINE vs vs_or(vs s, vi a) { return _mm256_or_si256(_mm256_or_si256(s, a.a), a.b); }
+SIMD_INLINE int vs_any(vs s, int32_t bits) { return !_mm256_testz_si256(s, _mm256_set1_epi32(bits)); }
+SIMD_INLINE __m256i vs_wide(vs s) {
+  return _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(s)),
+                          _mm256_cvtepi32_epi64(_mm256_extracti128_si256(s, 1)));
+}
+SIMD_INLINE int64_t vs_total(vs high, vs low, const int shift) {
+  __m256i sum = _mm256_add_epi64(_mm256_slli_epi64(vs_wide(high), shift), vs_wide(low));
+  __m128i half = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+  return _mm_extract_epi64(half, 0) + _mm_extract_epi64(half, 1);
+}
+#else
+#define VS_LANES 4
+typedef simd_qi vs;
+SIMD_INLINE vs vs_set1(int32_t x) { return (vs){x, x, x, x}; }
+SIMD_INLINE vs vs_add(vs s, vi a) { return s + (a.a + a.b) + (a.c + a.d); }
+SIMD_INLINE vs vs_or(vs s, vi a) { return s | (a.a | a.b) | (a.c | a.d); }
+SIMD_INLINE int vs_any(vs s, int32_t bits) { return ((s[0] | s[1] | s[2] | s[3]) & bits) != 0; }
+SIMD_INLINE int64_t vs_wide(vs s) { return (int64_t)s[0] + s[1] + s[2] + s[3]; }
+SIMD_INLINE int64_t vs_total(vs high, vs low, const int shift) {
+  return vs_wide(high) * ((int64_t)1 << shift) + vs_wide(low);
+}
+#endif
 
 /* The largest lane. No lane may be NaN. */
 SIMD_INLINE float v_hmax(vf a) {

@@ -2,13 +2,13 @@
  *
  * For one row of logits x and s_j = x_j * inv_temp, in float32:
  *   m = max s_j,  d_j = max(s_j - m, -104),  e_j = exp(d_j)
- *   w_j = rint(e_j 2^44),  z = sum of w_j,  u = sum of rint((e_j d_j) 2^44), in int64
+ *   w_j = rint(e_j 2^44),  z = sum of w_j,  u = sum of rint(e_j d_j 2^44), in int64
  *   Z = float32(z) 2^-44,  U = float32(u) 2^-44
  *   logp_j = (s_j - m) - log Z,  entropy = log Z - U / Z
  *   d logit_j = (onehot_j - e_j (1 / Z)) (d_logp inv_temp)
- * exp of less than -104 is 0, so the bound changes no term. A vocabulary has at most 2^18 tokens, so
- * no sum overflows. Integer sums do not depend on the order, so a row may be cut anywhere, and the
- * parts of tensor ranks are added up. A row with NaN or an infinite maximum has no distribution. */
+ * The product e_j d_j is exact. exp of less than -104 is 0, so the bound changes no term. A vocabulary
+ * has at most 2^18 tokens, so no sum overflows. Integer sums do not depend on the order, so a row may be
+ * cut anywhere, and the parts of tensor ranks are added up. A row with NaN or an infinite maximum has no distribution. */
 
 /* Returns max s_j, never -0. */
 static float softmax_max(const float *x, int64_t n, float inv_temp) {
@@ -36,55 +36,77 @@ typedef struct {
 /* w_j of e_j. */
 static inline int64_t softmax_weight(float e) { return (int64_t)((double)e * 0x1p44 + FIXED_MAGIC) - (int64_t)FIXED_MAGIC; }
 
-/* Lane sums of rint(x 2^44) for |x| <= 1, as high 2^22 + low, each with a bias of SOFTMAX_BIAS a term,
- * modulo 2^32. An addition of SOFTMAX_ROUND rounds to an integer, which then lies in the low bits. First
- * x 2^22 is rounded, then what is left of it, which is exact, times 2^22. Up to SOFTMAX_TERMS terms fit. */
+/* Lane sums of rint(x 2^44) for |x| <= 1, ties to even. high = x + SOFTMAX_HIGH is rounded to a multiple of
+ * 2^-22, and low = x - (high - SOFTMAX_HIGH) + SOFTMAX_LOW to one of 2^-44, because of the sizes of these
+ * constants; it is rounded once, since SOFTMAX_HIGH + SOFTMAX_LOW - high is exact. Both stay between the same
+ * powers of 2, so their bits count the multiples: the term is (bits of high - bits of SOFTMAX_HIGH) 2^22
+ * + bits of low - bits of SOFTMAX_LOW. Sums of up to SOFTMAX_VECTORS vectors of terms fit. */
 typedef struct {
-  vi high, low;
+  vs high, low;
 } softmax_part;
 
-#define SOFTMAX_ROUND 0x1.8p23f
-#define SOFTMAX_BIAS 0x4b400000 /* the bits of SOFTMAX_ROUND */
-#define SOFTMAX_TERMS 511
+#define SOFTMAX_HIGH 0x1.8p1f
+#define SOFTMAX_LOW 0x1.8p-21f
+#define SOFTMAX_HIGH_BITS 0x40400000
+#define SOFTMAX_LOW_BITS 0x35400000
+#define SOFTMAX_VECTORS (511 / (VL / VS_LANES))
 
+/* Returns the sums that are 0 after a number of vectors of terms of 0. */
+SIMD_INLINE softmax_part softmax_part_start(int64_t vectors) {
+  uint32_t terms = (uint32_t)vectors * (VL / VS_LANES);
+  return (softmax_part){vs_set1((int32_t)-(terms * SOFTMAX_HIGH_BITS)), vs_set1((int32_t)-(terms * SOFTMAX_LOW_BITS))};
+}
+
+SIMD_INLINE int64_t softmax_part_total(softmax_part p) { return vs_total(p.high, p.low, 22); }
+
+SIMD_INLINE vf softmax_rest(vf high) { return v_sub(v_set1(SOFTMAX_HIGH + SOFTMAX_LOW), high); }
+
+SIMD_INLINE softmax_part softmax_part_bits(softmax_part p, vf high, vf low) {
+  return (softmax_part){vs_add(p.high, vf_bits(high)), vs_add(p.low, vf_bits(low))};
+}
+
+/* Adds x. */
 SIMD_INLINE softmax_part softmax_part_add(softmax_part p, vf x) {
-  vf half = v_set1(0x1p22f), round = v_set1(SOFTMAX_ROUND);
-  vf high = v_fma(x, half, round);
-  vf rest = v_fma(x, half, v_sub(round, high));
-  vf low = v_fma(rest, half, round);
-  return (softmax_part){vi_add(p.high, vf_bits(high)), vi_add(p.low, vf_bits(low))};
+  vf high = v_add(x, v_set1(SOFTMAX_HIGH));
+  return softmax_part_bits(p, high, v_add(x, softmax_rest(high)));
 }
 
-/* Returns the sum of all lanes of a part with a number of terms in each lane. */
-SIMD_INLINE int64_t softmax_part_sum(softmax_part p, int64_t terms) {
-  vi bias = vi_set1((int32_t)((uint32_t)terms * SOFTMAX_BIAS));
-  return vi_sum(vi_sub(p.high, bias)) * (1 << 22) + vi_sum(vi_sub(p.low, bias));
+/* Adds the product a b. */
+SIMD_INLINE softmax_part softmax_part_fma(softmax_part p, vf a, vf b) {
+  vf high = v_fma(a, b, v_set1(SOFTMAX_HIGH));
+  return softmax_part_bits(p, high, v_fma(a, b, softmax_rest(high)));
 }
 
-/* The sums of some vectors of a row. check becomes NaN once a term is. */
+/* The sums of some vectors of a row. bits is the bitwise or of numbers below 2, so SOFTMAX_NAN is set once one of
+ * them is NaN. */
 typedef struct {
   softmax_part z, u;
-  vf check;
+  vs bits;
 } softmax_state;
 
-/* Adds the terms of a vector of logits, its first lanes alone, and returns e_j. */
+#define SOFTMAX_NAN 0x40000000
+#define SOFTMAX_MIN -40.0f /* terms of smaller d are 0, and so are those of this one */
+
+/* Adds the terms of a vector of logits, its first lanes alone, and returns e_j, but exp(SOFTMAX_MIN) for less. */
 SIMD_INLINE vf softmax_term(softmax_state *s, vf x, int lanes, vf inv_temp, vf max, const int with_u) {
-  vf d = v_max(v_set1(EXP_MIN), v_sub(v_mul(x, inv_temp), max));
-  vf e = v_exp_bounded(d);
-  if (lanes < VL) e = v_select_n(lanes, e, v_zero()), d = v_select_n(lanes, d, v_zero());
+  vf d = v_max(v_set1(SOFTMAX_MIN), v_sub(v_mul(x, inv_temp), max)), exponent;
+  if (lanes < VL) d = v_select_n(lanes, d, v_zero());
+  vf p = v_exp_fraction(d, &exponent);
+  s->bits = vs_or(s->bits, vf_bits(p));
+  vf e = vi_bits(vi_add(vf_bits(p), vi_shl(vf_bits(exponent), 23)));
+  if (lanes < VL) e = v_select_n(lanes, e, v_zero());
   s->z = softmax_part_add(s->z, e);
-  if (with_u) s->u = softmax_part_add(s->u, v_mul(e, d));
-  s->check = v_fma(e, v_zero(), s->check);
+  if (with_u) s->u = softmax_part_fma(s->u, e, d);
   return e;
 }
 
-/* Returns the sums over n logits of a row; u is 0 without with_u. If e is not NULL, e_j is stored there. */
+/* Returns the sums over n logits of a row; u is 0 without with_u. If e is not NULL, it gets the results of softmax_term. */
 SIMD_INLINE softmax_sums softmax_sum(const float *x, int64_t n, float inv_temp, float m, float *e, const int with_u) {
   vf t = v_set1(inv_temp), max = v_set1(m);
   softmax_sums sums = {0};
   for (int64_t i = 0; i < n;) {
-    softmax_state s = {{vi_set1(0), vi_set1(0)}, {vi_set1(0), vi_set1(0)}, v_zero()};
-    int64_t vectors = min64(SOFTMAX_TERMS, ceil_div(n - i, VL)), full = min64(vectors, (n - i) / VL);
+    int64_t vectors = min64(SOFTMAX_VECTORS, ceil_div(n - i, VL)), full = min64(vectors, (n - i) / VL);
+    softmax_state s = {softmax_part_start(vectors), softmax_part_start(vectors), vs_set1(0)};
     for (int64_t k = 0; k < full; k++, i += VL) {
       vf w = softmax_term(&s, v_load(x + i), VL, t, max, with_u);
       if (e) v_store(e + i, w);
@@ -95,9 +117,9 @@ SIMD_INLINE softmax_sums softmax_sum(const float *x, int64_t n, float inv_temp, 
       if (e) v_store_n(e + i, w, lanes);
       i = n;
     }
-    sums.z += softmax_part_sum(s.z, vectors);
-    if (with_u) sums.u += softmax_part_sum(s.u, vectors);
-    sums.bad |= vm_bits(v_ge(v_zero(), s.check)) != 0xffff;
+    sums.z += softmax_part_total(s.z);
+    if (with_u) sums.u += softmax_part_total(s.u);
+    sums.bad |= vs_any(s.bits, SOFTMAX_NAN);
   }
   return sums;
 }
@@ -184,7 +206,7 @@ static void softmax_backward_task(void *arg, int64_t task, int32_t thread) {
     vf t = v_set1(j->inv_temp), max = v_set1(j->stats[2 * i]), bound = v_set1(EXP_MIN), gv = v_set1(g), iv = v_set1(inv);
     for (int64_t k = 0; k < n; k += VL) {
       int lanes = (int)min64(VL, n - k);
-      vf e = v_exp(v_max(bound, v_sub(v_mul(lanes == VL ? v_load(x + k) : v_load_n(x + k, lanes), t), max)));
+      vf e = v_exp_bounded(v_max(bound, v_sub(v_mul(lanes == VL ? v_load(x + k) : v_load_n(x + k, lanes), t), max)));
       e = v_mul(v_sub(v_zero(), v_mul(e, iv)), gv);
       if (lanes == VL) v_store(x + k, e);
       else v_store_n(x + k, e, lanes);
@@ -266,13 +288,11 @@ static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sampl
 static int64_t sample_weights(const float *e, int64_t n) {
   int64_t sum = 0;
   for (int64_t i = 0; i < n;) {
-    softmax_part part = {vi_set1(0), vi_set1(0)};
-    int64_t terms = 0;
-    for (int64_t end = min64(n, i + SOFTMAX_TERMS * VL); i < end; i += VL, terms++) {
-      int lanes = (int)min64(VL, n - i);
-      part = softmax_part_add(part, lanes == VL ? v_load(e + i) : v_load_n(e + i, lanes));
-    }
-    sum += softmax_part_sum(part, terms);
+    int64_t vectors = min64(SOFTMAX_VECTORS, ceil_div(n - i, VL));
+    softmax_part part = softmax_part_start(vectors);
+    for (int64_t k = 0; k < vectors; k++, i += VL)
+      part = softmax_part_add(part, n - i >= VL ? v_load(e + i) : v_load_n(e + i, (int)(n - i)));
+    sum += softmax_part_total(part);
   }
   return sum;
 }

@@ -92,7 +92,7 @@ func testNotFinite(t *testing.T, d npu.Device) {
 	rows := [][]float32{good, changed(5, -inf), filled(vocab, -inf)}
 	const finite = 2 // -Inf beside finite logits is a probability of 0
 	for _, at := range []int{0, 17, 8176, vocab - 1} {
-		rows = append(rows, changed(at, nan), changed(at, inf))
+		rows = append(rows, changed(at, nan), changed(at, math.Float32frombits(0xffc0017f)), changed(at, inf))
 	}
 	got := softmax(t, d, rows, make([]int32, len(rows))...)
 	isNaN := func(x float32) bool { return x != x }
