@@ -63,8 +63,8 @@ type chunkArrays struct {
 
 // fill sets the arrays from chunks, whose pages are those of a cache of a number of pages.
 func (a *chunkArrays) fill(chunks []Chunk, pages int) error {
-	a.ids, a.positions, a.slots, a.sequences, a.lens, a.pages = a.ids[:0], a.positions[:0], a.slots[:0], a.sequences[:0],
-		a.lens[:0], a.pages[:0]
+	a.ids, a.positions, a.slots = a.ids[:0], a.positions[:0], a.slots[:0]
+	a.sequences, a.lens, a.pages = a.sequences[:0], a.lens[:0], a.pages[:0]
 	stride := 0
 	for i := range chunks {
 		chunk := &chunks[i]

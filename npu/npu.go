@@ -13,7 +13,8 @@
 // same bits. The order is part of each kernel's contract:
 //
 //   - A chain is acc = fma(a_k, b_k, acc) over k ascending, in float32.
-//     Matrix products and attention's scores are chains, see also AttentionKernels. A product that adds to its output starts its chains from the
+//     Matrix products and attention's scores are chains, see also
+//     AttentionKernels. A product that adds to its output starts its chains from the
 //     value in the output, so accumulating over several calls gives the bits
 //     of one long call.
 //   - A leaf is a range of rows. Kernels that compute the gradient of a weight
@@ -328,7 +329,8 @@ type RowKernels interface {
 // Tiles are in splits of KeySplit positions, aligned likewise. A split starts from m = -2^20, l = 0 and o = 0. At its
 // end, with n = max(M, m), x = 2^(M-n) and y = 2^(m-n), the sums over splits become M = n, L = fma(l, y, L·x) and O =
 // fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own; powers below
-// 2^-126 are 0. A maximum ignores NaN. If q, k or v have values that are not finite, the values of their tree or sequence are undefined.
+// 2^-126 are 0. A maximum ignores NaN. If q, k or v have values that are not finite, the values of their tree or
+// sequence are undefined.
 type AttentionKernels interface {
 	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out and q [T, Q, Dim], k and v [T, KV,
 	// Dim]. stats [T, Q, 2] keeps M and 1/L for the backward pass; it may be none.
@@ -341,8 +343,8 @@ type AttentionKernels interface {
 	//	dS_j = p_j·(dOut·v_j - D), where dOut·v_j is a chain over Dim
 	//	dq   = (chain of dS_j·k_j over the keys)/sqrt(Dim) + 0
 	//
-	// A part is PartRows rows of a segment, from its first; the last may be shorter. For each part, dk_j and dv_j are chains
-	// of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
+	// A part is PartRows rows of a segment, from its first; the last may be shorter. For each part, dk_j and dv_j are
+	// chains of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
 	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 

@@ -241,8 +241,9 @@ func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h n
 func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, t, h)
 	C.t_attention_cached(d.t, d.d, addr(out), addr(q), addr(cacheK), addr(cacheV), C.tables{
-		pages: addr(t.Pages.Buffer), rows: addr(t.Rows.Buffer), lens: addr(t.Lens.Buffer), blocks: addr(t.Blocks.Buffer),
-		n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
+		pages: addr(t.Pages.Buffer), rows: addr(t.Rows.Buffer), lens: addr(t.Lens.Buffer),
+		blocks: addr(t.Blocks.Buffer), n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride),
+		longest: C.int32_t(t.Lens.Max),
 	}, cHeads(h))
 }
 
