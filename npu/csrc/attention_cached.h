@@ -60,26 +60,31 @@ typedef struct {
   int64_t window;
   float *scratch;
   int64_t part, lanes; /* floats of scratch per thread; most lanes in a cache_block */
+  float exponent;
 } cache_attend;
 
 /* The sums of a lane over a split, or over the splits so far. */
 typedef struct { float m, l; } cache_sums;
 
-/* Some rows of a block and a key-value head. q and out are [lanes][dim] at the offsets at. k and v point
- * to that key-value head in page 0 of the cache. table lists the sequence's pages. A lane sees the
- * positions from seen[lane] to last[lane]. */
+/* A lane: the offset of its rows in q and out, and the positions that it sees, from seen to last. */
+typedef struct {
+  int64_t at, seen, last;
+  cache_sums split, all;
+} cache_lane;
+
+/* Some rows of a block and a key-value head. k and v point to that key-value head in page 0 of the
+ * cache. table lists the sequence's pages. */
 typedef struct {
   const float *q, *k, *v;
   float *out;
   const int32_t *table;
   int64_t page; /* floats in a page of all heads */
-  int32_t dim, wide, lanes;
+  int32_t dim, wide, n; /* n lanes */
   float exponent;
-  int64_t *at, *seen, *last;
+  cache_lane *lanes;
   int64_t most;          /* keys, whole tiles of a split, that a pass takes at a time */
   float *p;              /* [CACHE_LANES][most] scores, then weights */
-  cache_sums *split, *all;
-  float *split_o, *all_o; /* [lanes][wide] */
+  float *split_o, *all_o; /* [n][wide] */
 } cache_block;
 
 /* Writes the products of some lanes, from lane on, and the keys of some pages, from page on, to p [lanes][most]. */
@@ -87,7 +92,7 @@ SIMD_INLINE void cache_scores(const cache_block *a, float *p, int32_t lane, int6
   vf acc[CACHE_LANES][CACHE_PAGES], b[CACHE_PAGES];
   const float *k[CACHE_PAGES], *q[CACHE_LANES];
 #pragma GCC unroll 4
-  for (int r = 0; r < lanes; r++) q[r] = a->q + a->at[lane + r];
+  for (int r = 0; r < lanes; r++) q[r] = a->q + a->lanes[lane + r].at;
 #pragma GCC unroll 4
   for (int i = 0; i < pages; i++) {
     k[i] = a->k + a->table[page + i] * a->page;
@@ -112,46 +117,44 @@ SIMD_INLINE void cache_scores(const cache_block *a, float *p, int32_t lane, int6
 
 /* Adds a tile of keys, n positions from first on, to the sums of some lanes, from lane on, as att_softmax does. p has
  * the tile's scores, which weights replace. */
-SIMD_INLINE int cache_softmax(const cache_block *a, float *p, float *factor, int32_t lane, int64_t first, int64_t n, const int lanes) {
-  int pages = (int)ceil_div(n, CACHE_PAGE), changed = 0;
+SIMD_INLINE unsigned cache_softmax(const cache_block *a, float *p, float *factors, int32_t lane, int64_t first, int64_t n, const int lanes) {
+  int pages = (int)ceil_div(n, CACHE_PAGE);
+  unsigned changed = 0;
   vf exponent = v_set1(a->exponent), top[CACHE_LANES], sum[CACHE_LANES];
 #pragma GCC unroll 4
   for (int r = 0; r < lanes; r++) {
-    int64_t seen = a->seen[lane + r] - first, end = a->last[lane + r] + 1 - first;
+    int64_t seen = a->lanes[lane + r].seen - first, end = a->lanes[lane + r].last + 1 - first;
     float *x = p + r * a->most;
-    for (int64_t at = 0; at < pages * CACHE_PAGE && (seen > 0 || end < pages * CACHE_PAGE); at += CACHE_PAGE) {
-      vf s = v_select_n((int)max64(0, min64(VL, end - at)), v_load(x + at), v_set1(-INFINITY));
-      v_store(x + at, v_select_n((int)max64(0, min64(VL, seen - at)), v_set1(-INFINITY), s));
-    }
+    for (int64_t at = end > 0 ? end / CACHE_PAGE * CACHE_PAGE : 0; at < pages * CACHE_PAGE; at += CACHE_PAGE)
+      v_store(x + at, v_select_n((int)max64(0, end - at), v_load(x + at), v_set1(-INFINITY)));
+    for (int64_t at = 0; at < min64(seen, pages * CACHE_PAGE); at += CACHE_PAGE)
+      v_store(x + at, v_select_n((int)min64(VL, seen - at), v_set1(-INFINITY), v_load(x + at)));
     top[r] = v_load(x);
     for (int i = 1; i < pages; i++) top[r] = v_max(v_load(x + i * CACHE_PAGE), top[r]);
   }
-  float now[CACHE_LANES];
+  vf now[CACHE_LANES], factor[CACHE_LANES];
 #pragma GCC unroll 4
   for (int r = 0; r < lanes; r++) {
-    cache_sums *s = &a->split[lane + r];
-    float bounded = v_hmax(top[r]) * a->exponent;
-    bounded = bounded < ATT_CLAMP ? bounded : ATT_CLAMP;
-    bounded = bounded > -ATT_CLAMP ? bounded : -ATT_CLAMP;
-    now[r] = ((bounded + EXP_ROUND) - EXP_ROUND) + 1.0f;
-    now[r] = now[r] > s->m ? now[r] : s->m;
-    changed |= now[r] > s->m;
-    factor[r] = s_pow2(s->m - now[r]);
-    s->m = now[r];
+    vf was = v_set1(a->lanes[lane + r].split.m);
+    vf bounded = v_max(v_set1(-ATT_CLAMP), v_min(v_set1(ATT_CLAMP), v_mul(v_set1(v_hmax(top[r])), exponent)));
+    now[r] = v_max(was, v_add(v_rint(bounded), v_set1(1.0f)));
+    factor[r] = v_pow2(v_sub(was, now[r]));
+    changed |= vm_bits(v_gt(now[r], was));
     sum[r] = v_zero();
   }
   for (int i = 0; i < pages; i++)
 #pragma GCC unroll 4
     for (int r = 0; r < lanes; r++) {
       float *x = p + r * a->most + i * CACHE_PAGE;
-      vf w = v_exp2(v_fma(v_load(x), exponent, v_set1(-now[r])));
+      vf w = v_exp2(v_fma(v_load(x), exponent, v_sub(v_zero(), now[r])));
       v_store(x, w);
       sum[r] = v_add(sum[r], w);
     }
 #pragma GCC unroll 4
   for (int r = 0; r < lanes; r++) {
-    cache_sums *s = &a->split[lane + r];
-    s->l = fmaf(s->l, factor[r], v_fold(sum[r]));
+    cache_sums *s = &a->lanes[lane + r].split;
+    factors[r] = v_first(factor[r]);
+    *s = (cache_sums){v_first(now[r]), fmaf(s->l, factors[r], v_fold(sum[r]))};
   }
   return changed;
 }
@@ -161,7 +164,7 @@ SIMD_INLINE int cache_softmax(const cache_block *a, float *p, float *factor, int
 typedef struct {
   int64_t first, n;
   int start;
-  int changed[ATT_SPLIT / ATT_KEYS];
+  unsigned changed[ATT_SPLIT / ATT_KEYS];
   float factors[ATT_SPLIT / ATT_KEYS][CACHE_LANES];
 } cache_pass;
 
@@ -234,8 +237,8 @@ SIMD_INLINE void cache_keys(const cache_block *a, cache_pass *pass, int32_t lane
 
 /* Adds a split's sums to those of the splits before. */
 static void cache_merge(const cache_block *a) {
-  for (int32_t i = 0; i < a->lanes; i++) {
-    cache_sums *all = &a->all[i], *split = &a->split[i];
+  for (int32_t i = 0; i < a->n; i++) {
+    cache_sums *all = &a->lanes[i].all, *split = &a->lanes[i].split;
     float *to = a->all_o + (int64_t)i * a->wide;
     const float *o = a->split_o + (int64_t)i * a->wide;
     float top = split->m > all->m ? split->m : all->m, x = s_pow2(all->m - top), y = s_pow2(split->m - top);
@@ -246,14 +249,14 @@ static void cache_merge(const cache_block *a) {
 }
 
 static void cache_attend_block(cache_block *a) {
-  int64_t first = a->seen[0] / ATT_KEYS * ATT_KEYS, keys = a->last[a->lanes - 1] + 1;
+  int64_t first = a->lanes[0].seen / ATT_KEYS * ATT_KEYS, keys = a->lanes[a->n - 1].last + 1;
   for (int split = 0; first < keys; split++) {
     int64_t end = min64(keys, round_up(first + 1, ATT_SPLIT));
-    for (int32_t i = 0; i < a->lanes; i++) a->split[i] = (cache_sums){ATT_NO_MAXIMUM, 0.0f};
+    for (int32_t i = 0; i < a->n; i++) a->lanes[i].split = (cache_sums){ATT_NO_MAXIMUM, 0.0f};
     for (int start = 1; first < end; start = 0) {
       cache_pass pass = {.first = first, .n = min64(a->most, end - first), .start = start};
-      for (int32_t lane = 0; lane < a->lanes; lane += CACHE_LANES) {
-        switch (min64(CACHE_LANES, a->lanes - lane)) {
+      for (int32_t lane = 0; lane < a->n; lane += CACHE_LANES) {
+        switch (min64(CACHE_LANES, a->n - lane)) {
           case 1: cache_keys(a, &pass, lane, 1); break;
           case 2: cache_keys(a, &pass, lane, 2); break;
 #if CACHE_LANES == 4
@@ -267,15 +270,17 @@ static void cache_attend_block(cache_block *a) {
     if (split) {
       cache_merge(a);
     } else { /* the first split's sums are those of all splits so far */
-      cache_sums *sums = a->all;
       float *o = a->all_o;
-      a->all = a->split, a->all_o = a->split_o, a->split = sums, a->split_o = o;
+      a->all_o = a->split_o, a->split_o = o;
+      for (int32_t i = 0; i < a->n; i++) a->lanes[i].all = a->lanes[i].split;
     }
   }
-  for (int32_t i = 0; i < a->lanes; i++) {
-    vf il = v_set1(a->all[i].l == 0.0f ? 0.0f : 1.0f / a->all[i].l);
-    for (int32_t e = 0; e < a->dim; e += VL)
-      v_store_n(a->out + a->at[i] + e, v_add(v_mul(v_load(a->all_o + (int64_t)i * a->wide + e), il), v_zero()), (int)min64(VL, a->dim - e));
+  for (int32_t i = 0; i < a->n; i++) {
+    vf il = v_set1(a->lanes[i].all.l == 0.0f ? 0.0f : 1.0f / a->lanes[i].all.l);
+    for (int32_t e = 0; e < a->dim; e += VL) {
+      vf y = v_add(v_mul(v_load(a->all_o + (int64_t)i * a->wide + e), il), v_zero());
+      att_store(a->out + a->lanes[i].at + e, y, e + VL <= a->dim, a->dim - e);
+    }
   }
 }
 
@@ -285,27 +290,24 @@ static void cache_attend_task(void *arg, int64_t task, int32_t thread) {
   int32_t dim = a->h.dim, group = a->h.q / a->h.kv, row = a->tables.blocks[block], end = a->tables.blocks[block + 1];
   if (row == end) return;
   int64_t base = c * CACHE_PAGE * dim;
-  float *cursor = a->scratch + thread * a->part;
   cache_block b = {
       .q = a->q, .k = a->cache_k + base, .v = a->cache_v + base, .out = a->out,
       .table = a->tables.pages + (int64_t)a->tables.rows[row] * a->tables.stride, .page = (int64_t)CACHE_PAGE * a->h.kv * dim,
-      .dim = dim, .wide = (int32_t)round_up(dim, VL), .exponent = score_exponent(dim),
+      .dim = dim, .wide = (int32_t)round_up(dim, VL), .exponent = a->exponent,
   };
-  b.at = att_take(&cursor, a->lanes * 8), b.seen = att_take(&cursor, a->lanes * 8), b.last = att_take(&cursor, a->lanes * 8);
-  b.p = att_take(&cursor, CACHE_LANES * ATT_SPLIT * 4);
-  b.split = att_take(&cursor, a->lanes * (int64_t)sizeof(cache_sums));
-  b.all = att_take(&cursor, a->lanes * (int64_t)sizeof(cache_sums));
-  b.split_o = att_take(&cursor, a->lanes * b.wide * 4), b.all_o = att_take(&cursor, a->lanes * b.wide * 4);
+  b.p = a->scratch + thread * a->part;
+  b.split_o = b.p + CACHE_LANES * ATT_SPLIT;
+  b.all_o = b.split_o + a->lanes * b.wide;
+  b.lanes = (cache_lane *)(b.all_o + a->lanes * b.wide);
   while (row < end) {
-    for (b.lanes = 0; row < end && b.lanes < a->lanes; row++) {
+    for (b.n = 0; row < end && b.n < a->lanes; row++) {
       int64_t last = a->tables.lens[row] - 1;
-      for (int32_t head = 0; head < group; head++, b.lanes++) {
-        b.at[b.lanes] = ((int64_t)row * a->h.q + c * group + head) * dim;
-        b.seen[b.lanes] = max64(0, last + 1 - a->window), b.last[b.lanes] = last;
-      }
+      for (int32_t head = 0; head < group; head++)
+        b.lanes[b.n++] = (cache_lane){.at = ((int64_t)row * a->h.q + c * group + head) * dim,
+                                      .seen = max64(0, last + 1 - a->window), .last = last};
     }
     /* Many lanes read a tile from the nearest cache; few leave their sums in registers. */
-    b.most = b.lanes <= 4 * CACHE_LANES ? ATT_SPLIT : ATT_KEYS;
+    b.most = b.n <= 4 * CACHE_LANES ? ATT_SPLIT : ATT_KEYS;
     cache_attend_block(&b);
   }
 }
@@ -315,7 +317,8 @@ static void kernel_attention_cached(easyrl_device *d, float *out, const float *q
   cache_attend a = {.out = out, .q = q, .cache_k = cache_k, .cache_v = cache_v, .tables = tables, .h = h};
   a.window = h.window ? h.window : INT32_MAX;
   a.lanes = (int64_t)CACHE_ROWS * (h.q / h.kv);
-  a.part = a.lanes * 2 * round_up(h.dim, VL) + CACHE_LANES * ATT_SPLIT + 5 * round_up(2 * a.lanes, 16);
+  a.exponent = score_exponent(h.dim);
+  a.part = CACHE_LANES * ATT_SPLIT + a.lanes * 2 * round_up(h.dim, VL) + round_up(a.lanes * (int64_t)sizeof(cache_lane) / 4, 16);
   a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
   if (!a.scratch) return;
   pool_run(d->pool, (int64_t)tables.n * h.kv, cache_attend_task, &a);

@@ -326,6 +326,17 @@ SIMD_INLINE int64_t vs_total(vs high, vs low, const int shift) {
 }
 #endif
 
+/* The first lane. */
+SIMD_INLINE float v_first(vf a) {
+#if defined(SIMD_AVX512)
+  return _mm512_cvtss_f32(a);
+#elif defined(SIMD_AVX2)
+  return _mm256_cvtss_f32(a.a);
+#else
+  return a.a[0];
+#endif
+}
+
 /* The largest lane. No lane may be NaN. */
 SIMD_INLINE float v_hmax(vf a) {
 #if defined(SIMD_AVX512)
