@@ -68,7 +68,10 @@ func (v Values) Names() []string {
 
 // Line encodes v as one flat JSON object with the names in order. Non-finite values
 // become null.
-func (v Values) Line() []byte {
+func (v Values) Line() []byte { return append(v.open(), '}', '\n') }
+
+// open returns Line without its end.
+func (v Values) open() []byte {
 	b := []byte{'{'}
 	for i, name := range v.Names() {
 		if i > 0 {
@@ -78,18 +81,17 @@ func (v Values) Line() []byte {
 		b = append(append(b, key...), ':')
 		b = appendNumber(b, v[name])
 	}
-	return append(b, '}', '\n')
+	return b
 }
 
 // encode returns l as Values.Line does, with the checksum at the end.
 func (l *Line) encode() []byte {
-	b := l.Values.Line()
-	if l.Checksum == "" {
-		return b
+	b := l.open()
+	if l.Checksum != "" {
+		text, _ := json.Marshal(l.Checksum) // a string always marshals
+		b = append(append(b, `,"`+ChecksumName+`":`...), text...)
 	}
-	text, _ := json.Marshal(l.Checksum) // a string always marshals
-	b = append(b[:len(b)-len("}\n")], `,"`+ChecksumName+`":`...)
-	return append(append(b, text...), '}', '\n')
+	return append(b, '}', '\n')
 }
 
 // Finite reports whether x is neither infinite nor NaN.
