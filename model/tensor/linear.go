@@ -1,9 +1,7 @@
 package tensor
 
 import (
-	"sync"
-	"sync/atomic"
-
+	"github.com/sourcegraph/conc/iter"
 	"github.com/zeebo/xxh3"
 
 	"github.com/easyrl/easyrl/internal/splitmix"
@@ -40,34 +38,22 @@ func (p *Param) LinearSum(key uint64, values []int64, threads int) uint64 {
 	shape := p.Shape()
 	panels, run := shape.Panels(), shape.PanelLen()
 	step := max(1, linearTask/run) // panels per task
-	tasks := (panels + step - 1) / step
-	var next atomic.Int64
-	var total atomic.Uint64
-	work := func() {
-		for {
-			lo := (int(next.Add(1)) - 1) * step
-			if lo >= panels {
-				return
+	sums := make([]uint64, (panels+step-1)/step)
+	iter.Iterator[uint64]{MaxGoroutines: threads}.ForEachIdx(sums, func(task int, sum *uint64) {
+		for panel := task * step; panel < min((task+1)*step, panels); panel++ {
+			var rows [npu.MatrixBlock]uint64 // 0 for padding
+			first := panel * npu.MatrixBlock
+			for i := range min(npu.MatrixBlock, p.Rows-first) {
+				rows[i] = linearFactor(seed, p.Whole.Row+first+i)
 			}
-			var sum uint64
-			for panel := lo; panel < min(lo+step, panels); panel++ {
-				var rows [npu.MatrixBlock]uint64 // 0 for padding
-				first := panel * npu.MatrixBlock
-				for i := range min(npu.MatrixBlock, p.Rows-first) {
-					rows[i] = linearFactor(seed, p.Whole.Row+first+i)
-				}
-				sum += linearPanel(&rows, columns, values[panel*run:][:run])
-			}
-			total.Add(sum)
+			*sum += linearPanel(&rows, columns, values[panel*run:][:run])
 		}
+	})
+	var total uint64
+	for _, sum := range sums {
+		total += sum
 	}
-	var group sync.WaitGroup
-	for range min(threads, tasks) - 1 {
-		group.Go(work)
-	}
-	work()
-	group.Wait()
-	return total.Load()
+	return total
 }
 
 // linearFactor returns the factor of a row or a column.
