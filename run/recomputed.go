@@ -234,9 +234,8 @@ func (r *recomputed) tokens(ctx context.Context, step int) error {
 
 // tokenName describes a token of g whose log-probability differs.
 func tokenName(g *rollout.Group, d verify.Difference) string {
-	return fmt.Sprintf("group %d (prompt %s), response %d, token %d: recorded log-probability %v, "+
-		"recomputed %v", g.Index,
-		g.Prompt.ID, d.Response, d.Token, d.Recorded, d.Recomputed)
+	return fmt.Sprintf("group %d (prompt %s), response %d, token %d: recorded log-probability %v, recomputed %v",
+		g.Index, g.Prompt.ID, d.Response, d.Token, d.Recorded, d.Recomputed)
 }
 
 // joined joins what differs in one line.
