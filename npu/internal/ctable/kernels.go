@@ -42,6 +42,18 @@ func cFixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
 	return C.easyrl_fixed_point{scale: C.float(f.Scale), limit: C.float(f.Limit)}
 }
 
+// The header repeats constants of package npu; these do not compile unless they are equal.
+const (
+	_ = uint(-(C.EASYRL_PAGE_SIZE ^ npu.PageSize))
+	_ = uint(-(C.EASYRL_UNIT_ROWS ^ npu.UnitRows))
+	_ = uint(-(C.EASYRL_KEY_TILE ^ npu.KeyTile))
+	_ = uint(-(C.EASYRL_KEY_SPLIT ^ npu.KeySplit))
+	_ = uint(-(C.EASYRL_PART_ROWS ^ npu.PartRows))
+	_ = uint(-(C.EASYRL_ROW_TILE ^ npu.RowTile))
+	_ = uint(-(C.EASYRL_QUERY_BLOCK ^ npu.QueryBlock))
+	_ = uint(-(C.EASYRL_SOFTMAX_SUMS ^ npu.SoftmaxSums))
+)
+
 func cLeaves(l *npu.Leaves) C.leaves {
 	return C.leaves{ends: addr(l.Ends.Buffer), units: addr(l.Units.Buffer), n: C.int32_t(l.Ends.Len()),
 		n_units: C.int32_t(l.Units.Len()), rows: C.int32_t(l.Rows), format: cFixedPoint(l.FixedPoint)}
