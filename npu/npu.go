@@ -329,8 +329,8 @@ type RowKernels interface {
 // Tiles are in splits of KeySplit positions, aligned likewise. A split starts from m = -2^20, l = 0 and o = 0. At its
 // end, with n = max(M, m), x = 2^(M-n) and y = 2^(m-n), the sums over splits become M = n, L = fma(l, y, L·x) and O =
 // fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own; powers below
-// 2^-126 are 0. A maximum ignores NaN. If q, k or v have values that are not finite, the values of their tree or
-// sequence are undefined.
+// 2^-126 are 0. A maximum ignores NaN. If c·max s_j is far beyond ±2^19, the row's values are not finite. If q,
+// k or v have values that are not finite, the values of their tree or sequence are undefined.
 type AttentionKernels interface {
 	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out and q [T, Q, Dim], k and v [T, KV,
 	// Dim]. stats [T, Q, 2] keeps M and 1/L for the backward pass; it may be none.

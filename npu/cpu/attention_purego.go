@@ -71,9 +71,7 @@ func (a *attend) row(out []float32, n int, scores func(s []float32, first int), 
 		}
 		m = top
 	}
-	if l != 0 { // NaN counts as a sum
-		il = 1 / l
-	}
+	il = 1 / l
 	for e := range out {
 		out[e] = float32(out[e]*il) + 0
 	}

@@ -114,10 +114,7 @@ static void att_forward_tile(const att_forward *a, const att_tile *t, int32_t th
     else split = &sums[1], all = &sums[0];
   }
   float il[ATT_LANES];
-  for (int v = 0; v < ATT_LANES; v += VL) {
-    vf l = v_load(all->l + v); /* of lanes that see a key: positive, or NaN */
-    v_store(il + v, v_select(v_ge(v_zero(), l), v_zero(), v_div(v_set1(1.0f), l)));
-  }
+  for (int v = 0; v < ATT_LANES; v += VL) v_store(il + v, v_div(v_set1(1.0f), v_load(all->l + v)));
   for (int32_t i = 0; a->stats && i < t->lanes; i++) a->stats[2 * lanes.at[i]] = all->m[i], a->stats[2 * lanes.at[i] + 1] = il[i];
   att_write(a->out, lanes.at, all->o, il, f, t->lanes);
 }
@@ -143,11 +140,11 @@ static void kernel_attention(easyrl_device *d, float *out, float *stats, const f
 
 /* The backward pass processes a tile in two halves. The first half writes dq, and stores the
  * tile's p and dS [keys][ATT_LANES] and its rows of q and dOut in a slot. The second half
- * adds dS q to the chains of dk and p dOut to those of dv, for the keys on the tile's path. The chains
- * of a part's keys are in memory between its tiles; the last tile adds them to dk and dv. If there are enough
- * trees to keep the threads busy, one thread takes a tree
- * through both halves. Otherwise the threads take a run of tiles through the first half in
- * parallel, and then the blocks of keys through the second half. */
+ * adds dS q to the chains of dk and p dOut to those of dv, for the keys on the tile's path. Memory
+ * holds the chains of a part's keys between its tiles; the last tile adds them to dk and dv. If
+ * there are enough trees to keep the threads busy, one thread takes a tree through both halves.
+ * Otherwise the threads take a run of tiles through the first half in parallel, and then the
+ * blocks of keys through the second half. */
 typedef struct {
   att_forest f;
   float *dq, *dk, *dv;
@@ -224,9 +221,9 @@ static void att_backward_tile(const att_backward *a, const att_tile *t, att_slot
 /* Continues the chains of a block of at most rows keys with p[r][lane] x[lane] over the lanes from first to
  * lanes, for nv vectors of Dim. The chains start from those in src, or from zero if src is NULL. They go to dst
  * or, if dst is NULL, are added to y. Rows of src and dst have wide floats. */
-SIMD_INLINE void att_spread_block(float *y, int64_t stride, const float *src, float *dst, int keys, const float *p, const float *x,
-                                  int32_t wide, int32_t first, int32_t lanes, const int rows, const int nv,
-                                  const int full, int width) {
+SIMD_INLINE void att_spread_block(float *y, int64_t stride, const float *src, float *dst, int keys, const float *p,
+                                  const float *x, int32_t wide, int32_t first, int32_t lanes, const int rows,
+                                  const int nv, const int full, int width) {
   vf acc[ATT_ROWS][ATT_NV], b[ATT_NV];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++)
@@ -303,8 +300,10 @@ static void att_backward_keys(const att_backward *a, const att_tile *t, att_slot
     int64_t i = (lo - t->from) * ATT_LANES, hidden = (lo - f->segments[segment].before) * f->group - t->lane;
     int64_t src = (lo - from.first) * f->dim_padded, dst = (lo - to.first) * f->dim_padded;
     int begun = lo < t->fresh, ends = lo < t->done;
-    att_spread(a->dk + at, begun ? from.dk + src : 0, ends ? 0 : to.dk + dst, s.ds + i, s.q, end - lo, own, hidden, f, t->lanes);
-    att_spread(a->dv + at, begun ? from.dv + src : 0, ends ? 0 : to.dv + dst, s.p + i, s.d_out, end - lo, own, hidden, f, t->lanes);
+    att_spread(a->dk + at, begun ? from.dk + src : 0, ends ? 0 : to.dk + dst, s.ds + i, s.q, end - lo, own, hidden, f,
+               t->lanes);
+    att_spread(a->dv + at, begun ? from.dv + src : 0, ends ? 0 : to.dv + dst, s.p + i, s.d_out, end - lo, own, hidden, f,
+               t->lanes);
   }
 }
 
@@ -382,15 +381,16 @@ static void att_backward_scale(void *arg, int64_t task, int32_t thread) {
 }
 
 /* Returns whether groups of tiles keep all threads busy: the largest group has at most 1.25
- * times a thread's share of the work. */
-static int att_groups_suffice(const att_forest *f, int32_t threads) {
-  int64_t total = 0, largest = 0;
-  for (int64_t g = 0; g < f->n_groups; g++) {
-    int64_t work = 0;
-    for (int64_t i = f->groups[g]; i < f->groups[g + 1]; i++) work += f->tiles[i].keys;
-    total += work;
-    largest = max64(largest, work);
+ * times a thread's share of the work. A block's work is its rows times the keys of its last one. */
+static int att_groups_suffice(const att_forest *f, int64_t threads) {
+  int64_t total = 0, largest = 0, tree = 0;
+  for (int64_t b = 0; b < f->n_blocks; b++) {
+    int64_t rows = att_block_rows(f, b), keys = f->segments[f->blocks[b].segment].before + f->blocks[b].first + rows;
+    tree = att_starts_tree(f, b) ? rows * keys : tree + rows * keys;
+    total += rows * keys;
+    largest = max64(largest, tree);
   }
+  total *= f->h.kv; /* each tree has a group for every key-value head */
   return threads == 1 || largest * threads <= total + total / 4;
 }
 
@@ -416,9 +416,6 @@ static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, fl
   att_backward a = {.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .out = out, .stats = stats, .q = q, .k = k, .v = v};
   att_forest_measure(&a.f, segments, h);
   int64_t shared = att_forest_floats(&a.f), threads = pool_threads(d->pool);
-  float *cursor = device_scratch(d, shared);
-  if (!cursor) return;
-  att_forest_build(&a.f, &cursor);
   int groups = att_groups_suffice(&a.f, pool_limited(d->pool));
   int64_t chain = 2 * a.f.dim_padded; /* floats of a key's chains */
   int64_t chains = (groups ? threads * a.f.max_keys : threads * EASYRL_ROW_TILE + 2 * a.f.max_keys) * chain;
@@ -426,7 +423,7 @@ static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, fl
   a.slot = att_slot_floats(&a.f, a.f.max_span);
   int64_t room = threads * a.slot;
   if (threads > 1) room = max64(room, ATT_RUN_FLOATS);
-  cursor = device_scratch(d, shared + threads * a.part + room + chains);
+  float *cursor = device_scratch(d, shared + threads * a.part + room + chains);
   if (!cursor) return;
   att_forest_build(&a.f, &cursor);
   a.scratch = cursor;

@@ -1,7 +1,9 @@
 /* The key-value cache and attention of rows of sequences over it.
  *
- * A lane is a row of a block, which has rows of one sequence, in one of the query heads that read the
- * same key-value head. Lanes count through the heads of a row first, then through the rows. A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
+ * A lane is a row of a block, which has rows of one sequence, in one of the query heads that read
+ * the same key-value head. Lanes count through the heads of a row first, then through the rows.
+ *
+ * A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
  * so that a vector is one dimension of all the page's keys. Values are
  * [KV][PAGE][Dim]. */
 #ifndef EASYRL_ATTENTION_CACHED_H
@@ -117,7 +119,8 @@ SIMD_INLINE void cache_scores(const cache_block *a, float *p, int32_t lane, int6
 
 /* Adds a tile of keys, n positions from first on, to the sums of some lanes, from lane on, as att_softmax does. p has
  * the tile's scores, which weights replace. */
-SIMD_INLINE unsigned cache_softmax(const cache_block *a, float *p, float *factors, int32_t lane, int64_t first, int64_t n, const int lanes) {
+SIMD_INLINE unsigned cache_softmax(const cache_block *a, float *p, float *factors, int32_t lane, int64_t first, int64_t n,
+                                   const int lanes) {
   int pages = (int)ceil_div(n, CACHE_PAGE);
   unsigned changed = 0;
   vf exponent = v_set1(a->exponent), top[CACHE_LANES], sum[CACHE_LANES];
@@ -224,8 +227,8 @@ SIMD_INLINE void cache_keys(const cache_block *a, cache_pass *pass, int32_t lane
     n -= take, page += take, p += take * CACHE_PAGE;
   }
   for (int i = 0; i * ATT_KEYS < pass->n; i++) {
-    int64_t at = i * ATT_KEYS;
-    pass->changed[i] = cache_softmax(a, a->p + at, pass->factors[i], lane, pass->first + at, min64(ATT_KEYS, pass->n - at), lanes);
+    int64_t at = i * ATT_KEYS, count = min64(ATT_KEYS, pass->n - at);
+    pass->changed[i] = cache_softmax(a, a->p + at, pass->factors[i], lane, pass->first + at, count, lanes);
   }
   for (; e + CACHE_NV * VL <= a->dim; e += CACHE_NV * VL) cache_weigh(a, pass, lane, e, lanes, CACHE_NV, 1, VL);
 #if CACHE_NV == 4
@@ -276,7 +279,7 @@ static void cache_attend_block(cache_block *a) {
     }
   }
   for (int32_t i = 0; i < a->n; i++) {
-    vf il = v_set1(a->lanes[i].all.l == 0.0f ? 0.0f : 1.0f / a->lanes[i].all.l);
+    vf il = v_set1(1.0f / a->lanes[i].all.l);
     for (int32_t e = 0; e < a->dim; e += VL) {
       vf y = v_add(v_mul(v_load(a->all_o + (int64_t)i * a->wide + e), il), v_zero());
       att_store(a->out + a->lanes[i].at + e, y, e + VL <= a->dim, a->dim - e);

@@ -92,7 +92,9 @@ SIMD_INLINE int att_starts_tree(const att_forest *f, int64_t block) {
 }
 
 static void att_forest_measure(att_forest *f, easyrl_segments segments, easyrl_heads h) {
-  *f = (att_forest){.segments = segments.list, .blocks = segments.tiles, .n_blocks = segments.n_tiles, .h = h, .group = h.q / h.kv};
+  *f = (att_forest){.segments = segments.list, .blocks = segments.tiles, .n_blocks = segments.n_tiles};
+  f->h = h;
+  f->group = h.q / h.kv;
   f->dim_padded = (int32_t)round_up(h.dim, VL);
   f->stride = (int64_t)h.kv * h.dim;
   f->window = h.window ? h.window : INT32_MAX;
@@ -109,7 +111,7 @@ static void att_forest_measure(att_forest *f, easyrl_segments segments, easyrl_h
     f->depth = max64(f->depth, depth);
     f->max_keys = max64(f->max_keys, (int64_t)f->segments[s].before + f->segments[s].len);
   }
-  f->max_span = min64(f->max_keys, f->window + ATT_LANES);
+  f->max_span = min64(f->max_keys, f->window + ATT_LANES); /* a tile has at most ATT_LANES rows */
 }
 
 /* The position of a lane of a segment. */
@@ -271,13 +273,11 @@ static void att_hide(float *x, float value, int64_t first, int64_t n, const att_
   int64_t seen = l->position[0], last = l->position[ATT_LANES - 1];
   for (int64_t j = 0; j < n; j++) {
     int64_t key = first + j;
-    if (key > last - f->window) { /* no lane's window ends before it */
-      if (key <= seen) j = min64(n, seen - first + 1), key = first + j;
-      if (j == n) break;
-    }
+    if (key <= seen && key > last - f->window) continue; /* every lane sees it */
     for (int v = 0; v < ATT_NV; v++) {
       vi lane = vi_load(l->position + v * VL);
-      vm later = vi_gt(vi_set1((int32_t)key), lane), older = vi_gt(lane, vi_set1((int32_t)min64(INT32_MAX, key + f->window - 1)));
+      vm later = vi_gt(vi_set1((int32_t)key), lane);
+      vm older = vi_gt(lane, vi_set1((int32_t)min64(INT32_MAX, key + f->window - 1)));
       float *at = x + j * ATT_LANES + v * VL;
       v_store(at, v_select(later, v_set1(value), v_select(older, v_set1(value), v_load(at))));
     }
