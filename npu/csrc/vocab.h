@@ -178,7 +178,8 @@ static void softmax_sum_task(void *arg, int64_t task, int32_t thread) {
 static void kernel_softmax_sum(easyrl_device *d, int64_t *sums, const float *max, const float *logits, const int32_t *targets,
                                int32_t n, int32_t cols, int32_t first, float inv_temp, int32_t add) {
   softmax_run(d, softmax_sum_task,
-              (softmax_job){.sums = sums, .max = (float *)max, .logits = (float *)logits, .targets = targets, .n = n, .cols = cols,
+              (softmax_job){.sums = sums, .max = (float *)max, .logits = (float *)logits, .targets = targets, .n = n,
+                            .cols = cols,
                             .first = first, .inv_temp = inv_temp, .add = add});
 }
 

@@ -56,7 +56,8 @@ static void far_units(easyrl_device *d, const easyrl_leaves *l) {
   int32_t row = 0;
   for (int32_t i = 0; l->units && i < l->n_units; row = l->units[i++])
     if (l->units[i] < row || l->units[i] > row + EASYRL_UNIT_ROWS)
-      far_fail(d, "leaves.units", "unit %d ends at row %d, expected %d to %d", (int)i, (int)l->units[i], (int)row, (int)row + EASYRL_UNIT_ROWS);
+      far_fail(d, "leaves.units", "unit %d ends at row %d, expected %d to %d", (int)i, (int)l->units[i], (int)row,
+               (int)row + EASYRL_UNIT_ROWS);
   if (row != l->rows) far_fail(d, "leaves.units", "units end at row %d, expected %d", (int)row, (int)l->rows);
 }
 

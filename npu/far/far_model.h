@@ -78,7 +78,8 @@ static int64_t far_tables(easyrl_device *d, easyrl_tables *t) {
     int32_t first = t->blocks[b], end = t->blocks[b + 1];
     if (end < first || end - first > EASYRL_QUERY_BLOCK) far_fail(d, "tables.blocks", "rows %d to %d", (int)first, (int)end);
     for (int32_t i = first + 1; d->valid && i < end; i++)
-      if (t->rows[i] != t->rows[first] || t->lens[i] < t->lens[i - 1]) far_fail(d, "tables.blocks", "row %d among rows from %d", (int)i, (int)first);
+      if (t->rows[i] != t->rows[first] || t->lens[i] < t->lens[i - 1])
+        far_fail(d, "tables.blocks", "row %d among rows from %d", (int)i, (int)first);
   }
   if (t->longest > (int64_t)t->stride * EASYRL_PAGE_SIZE) far_fail(d, "tables", "%d positions in %d pages", (int)t->longest, (int)t->stride);
   t->pages = far_near(d, "tables.pages", t->pages, (far_most(t->rows, t->n) + 1) * t->stride * 4);
@@ -113,13 +114,15 @@ static void far_softmax_max(easyrl_device *d, float *max, const float *logits, i
   CALL(softmax_max, max, logits, n, cols, inv_temp);
 }
 
-ARGS(softmax_sum, int64_t *sums; const float *max, *logits; const int32_t *targets; int32_t n, cols, first; float inv_temp; int32_t add;)
+ARGS(softmax_sum, int64_t *sums; const float *max, *logits; const int32_t *targets; int32_t n, cols, first;
+     float inv_temp; int32_t add;)
 RUN(softmax_sum) {
   NEAR(sums, (int64_t)a->n * EASYRL_SOFTMAX_SUMS), NEAR(max, a->n), NEAR(logits, (int64_t)a->n * a->cols);
   INDICES(targets, a->n, INT32_MIN, INDEX_END);
   CPU(softmax_sum, a->sums, a->max, a->logits, a->targets, a->n, a->cols, a->first, a->inv_temp, a->add);
 }
-static void far_softmax_sum(easyrl_device *d, int64_t *sums, const float *max, const float *logits, const int32_t *targets, int32_t n, int32_t cols,
+static void far_softmax_sum(easyrl_device *d, int64_t *sums, const float *max, const float *logits,
+                            const int32_t *targets, int32_t n, int32_t cols,
                             int32_t first, float inv_temp, int32_t add) {
   CALL(softmax_sum, sums, max, logits, targets, n, cols, first, inv_temp, add);
 }
@@ -130,7 +133,8 @@ RUN(softmax_finish) {
   NEAR(sums, (int64_t)a->n * EASYRL_SOFTMAX_SUMS), NEAR(max, a->n);
   CPU(softmax_finish, a->logp, a->entropy, a->stats, a->sums, a->max, a->n);
 }
-static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const int64_t *sums, const float *max, int32_t n) {
+static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const int64_t *sums,
+                               const float *max, int32_t n) {
   CALL(softmax_finish, logp, entropy, stats, sums, max, n);
 }
 

@@ -121,7 +121,7 @@ func testAttentionChunks(t *testing.T, open func(threads int) (npu.Device, error
 		var f forest
 		f.tree([]int32{prompt, 3, 67, int32(npu.KeyTile - end)}, []int32{-1, 0, 0, 1})
 		h, chunk := shapes[end%len(shapes)], chunks[end/2%len(chunks)]
-		if chunk == 1 && prompt > npu.KeyTile && !soak.Long() {
+		if chunk == 1 && prompt > npu.KeyTile && !soak.Long() { // one position at a time takes long
 			chunk = 5
 		}
 		c := newAttentionCase(f, h, uint64(end), 1)

@@ -56,7 +56,10 @@ static inline easyrl_matrix_sums MS(matrix_sums m) { easyrl_matrix_sums v = {S(m
 static inline easyrl_leaves L(leaves l) { easyrl_leaves v = {I(l.ends), I(l.units), l.n, l.n_units, l.rows, l.format}; return v; }
 static inline easyrl_segments SG(segments s) { easyrl_segments v = {V(s.list), V(s.tiles), s.n, s.n_tiles, s.rows}; return v; }
 static inline easyrl_tokens TK(tokens t) { easyrl_tokens v = {I(t.ids), I(t.rows), I(t.starts), t.t, t.lists}; return v; }
-static inline easyrl_tables TB(tables t) { easyrl_tables v = {I(t.pages), I(t.rows), I(t.lens), I(t.blocks), t.n, t.stride, t.longest}; return v; }
+static inline easyrl_tables TB(tables t) {
+  easyrl_tables v = {I(t.pages), I(t.rows), I(t.lens), I(t.blocks), t.n, t.stride, t.longest};
+  return v;
+}
 
 /* Elements of lists. They have the same layout as the types in easyrl_device.h that they are
  * named after. */
@@ -116,7 +119,8 @@ static inline void t_set_ints(table t, device d, addr y, addr at, addr x, int32_
 static inline void t_softmax_max(table t, device d, addr max, addr logits, int32_t n, int32_t cols, float inv_temp) {
   A(t)->softmax_max(D(d), F(max), F(logits), n, cols, inv_temp);
 }
-static inline void t_softmax_sum(table t, device d, addr sums, addr max, addr logits, addr targets, int32_t n, int32_t cols, int32_t first, float inv_temp,
+static inline void t_softmax_sum(table t, device d, addr sums, addr max, addr logits, addr targets, int32_t n,
+                                 int32_t cols, int32_t first, float inv_temp,
                                  int32_t add) {
   A(t)->softmax_sum(D(d), (int64_t *)sums, F(max), F(logits), I(targets), n, cols, first, inv_temp, add);
 }
