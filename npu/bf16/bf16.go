@@ -44,7 +44,7 @@ func Dot(c float32, a, b *[Step]Number) float32 {
 		if isFinite(x) && isFinite(y) {
 			terms[i] = product(x, y)
 		} else {
-			infinite += x * y
+			infinite += float32(x * y)
 		}
 	}
 	if isFinite(c) {
