@@ -8,7 +8,11 @@
  * In every lane, v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b: if either is
  * NaN, the result is b. v_fma(a, b, c) is a b + c and v_fnma(a, b, c) is c - a b, rounded
  * once. v_load_n and v_store_n touch only the first n floats of memory, 0 <= n <= 16; v_load_n
- * sets the other lanes to zero. */
+ * sets the other lanes to zero. vf_int truncates toward zero; beyond int32 its result is unspecified.
+ * vi_float rounds to nearest, vi_float_rz toward zero; vi_float_rz needs |x| <= 2^31 - 128.
+ *
+ * Functions whose names end in 16 take a vi as 32 int16: lane j holds number 2j in its low half
+ * and number 2j + 1 in its high half. vi_replace16(x, n) replaces every 0 by n. */
 #ifndef EASYRL_SIMD_H
 #define EASYRL_SIMD_H
 
@@ -69,6 +73,15 @@ SIMD_INLINE vm vi_gt(vi a, vi b) { return _mm512_cmpgt_epi32_mask(a, b); }
 SIMD_INLINE vi vf_bits(vf a) { return _mm512_castps_si512(a); }
 SIMD_INLINE vf vi_bits(vi a) { return _mm512_castsi512_ps(a); }
 SIMD_INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
+SIMD_INLINE vf vi_float_rz(vi a) { return _mm512_cvt_roundepi32_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+SIMD_INLINE vi vf_int(vf a) { return _mm512_cvttps_epi32(a); }
+SIMD_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+SIMD_INLINE vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
+SIMD_INLINE vi vi_add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
+SIMD_INLINE vi vi_max16(vi a, vi b) { return _mm512_max_epi16(a, b); }
+SIMD_INLINE vi vi_replace16(vi a, int16_t n) {
+  return _mm512_mask_set1_epi16(a, _mm512_testn_epi16_mask(a, a), n);
+}
 
 #elif defined(SIMD_AVX2)
 
@@ -134,6 +147,24 @@ SIMD_INLINE vm vi_gt(vi x, vi y) {
 SIMD_INLINE vi vf_bits(vf x) { return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
 SIMD_INLINE vf vi_bits(vi x) { return (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 SIMD_INLINE vf vi_float(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+/* Rounds |x| to nearest and subtracts one unit in the last place if that exceeds |x|. */
+SIMD_INLINE __m256 simd_float_rz(__m256i x) {
+  __m256i size = _mm256_abs_epi32(x);
+  __m256 f = _mm256_cvtepi32_ps(size);
+  __m256i above = _mm256_cmpgt_epi32(_mm256_cvttps_epi32(f), size), sign = _mm256_set1_epi32(INT32_MIN);
+  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_add_epi32(_mm256_castps_si256(f), above), _mm256_and_si256(x, sign)));
+}
+SIMD_INLINE vf vi_float_rz(vi x) { return (vf){simd_float_rz(x.a), simd_float_rz(x.b)}; }
+SIMD_INLINE vi vf_int(vf x) { return (vi){_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)}; }
+SIMD_INLINE vi vi_or(vi x, vi y) { return (vi){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+SIMD_INLINE vi vi_max(vi x, vi y) { return (vi){_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+SIMD_INLINE vi vi_add16(vi x, vi y) { return (vi){_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)}; }
+SIMD_INLINE vi vi_max16(vi x, vi y) { return (vi){_mm256_max_epi16(x.a, y.a), _mm256_max_epi16(x.b, y.b)}; }
+SIMD_INLINE vi vi_replace16(vi x, int16_t n) {
+  __m256i zero = _mm256_setzero_si256(), v = _mm256_set1_epi16(n);
+  return (vi){_mm256_or_si256(x.a, _mm256_and_si256(_mm256_cmpeq_epi16(x.a, zero), v)),
+              _mm256_or_si256(x.b, _mm256_and_si256(_mm256_cmpeq_epi16(x.b, zero), v))};
+}
 
 #else
 
@@ -154,8 +185,12 @@ SIMD_INLINE simd_qm simd_gt(simd_q a, simd_q b) { return vcgtq_f32(a, b); }
 SIMD_INLINE simd_qm simd_ge(simd_q a, simd_q b) { return vcgeq_f32(a, b); }
 SIMD_INLINE simd_q simd_sel(simd_qm m, simd_q a, simd_q b) { return vbslq_f32(m, a, b); }
 SIMD_INLINE simd_q simd_cvt(simd_qi a) { return vcvtq_f32_s32(a); }
+SIMD_INLINE simd_qi simd_int(simd_q a) { return vcvtq_s32_f32(a); }
 #else
 #define SIMD_NAME "portable"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 typedef float simd_q __attribute__((vector_size(16)));
 typedef int32_t simd_qi __attribute__((vector_size(16)));
 typedef int32_t simd_qm __attribute__((vector_size(16)));
@@ -174,8 +209,11 @@ SIMD_INLINE simd_q simd_sel(simd_qm m, simd_q a, simd_q b) {
   return (simd_q)(((simd_qi)a & m) | ((simd_qi)b & ~m));
 }
 SIMD_INLINE simd_q simd_cvt(simd_qi a) { return (simd_q){(float)a[0], (float)a[1], (float)a[2], (float)a[3]}; }
+SIMD_INLINE simd_qi simd_int(simd_q a) { return __builtin_convertvector(a, simd_qi); }
 #endif
 
+typedef uint32_t simd_qu __attribute__((vector_size(16)));
+typedef int16_t simd_qs __attribute__((vector_size(16)));
 typedef struct { simd_q a, b, c, d; } vf;
 typedef struct { simd_qi a, b, c, d; } vi;
 typedef struct { simd_qm a, b, c, d; } vm;
@@ -183,8 +221,33 @@ typedef struct { simd_qm a, b, c, d; } vm;
 SIMD_INLINE vi vi_load(const int32_t *p) { vi x; memcpy(&x, p, 64); return x; }
 SIMD_INLINE void vi_store(int32_t *p, vi x) { memcpy(p, &x, 64); }
 SIMD_INLINE vi vi_set1(int32_t n) { simd_qi q = {n, n, n, n}; return (vi){q, q, q, q}; }
-SIMD_INLINE vi vi_add(vi x, vi y) { return (vi){x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
-SIMD_INLINE vi vi_sub(vi x, vi y) { return (vi){x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
+#define SIMD_BINARY(name, quarter) \
+  SIMD_INLINE vi name(vi x, vi y) { return (vi){quarter(x.a, y.a), quarter(x.b, y.b), quarter(x.c, y.c), quarter(x.d, y.d)}; }
+SIMD_INLINE simd_qi simd_add32(simd_qi x, simd_qi y) { return (simd_qi)((simd_qu)x + (simd_qu)y); } /* wraps */
+SIMD_INLINE simd_qi simd_sub32(simd_qi x, simd_qi y) { return (simd_qi)((simd_qu)x - (simd_qu)y); }
+SIMD_INLINE simd_qi simd_max32(simd_qi x, simd_qi y) { simd_qi m = (simd_qi)(x > y); return (x & m) | (y & ~m); }
+SIMD_INLINE simd_qi simd_add16(simd_qi x, simd_qi y) { return (simd_qi)((simd_qs)x + (simd_qs)y); }
+SIMD_INLINE simd_qi simd_max16(simd_qi x, simd_qi y) {
+#if defined(__SSE2__)
+  return (simd_qi)_mm_max_epi16((__m128i)x, (__m128i)y);
+#endif
+  simd_qs m = (simd_qs)((simd_qs)x > (simd_qs)y);
+  return (x & (simd_qi)m) | (y & ~(simd_qi)m);
+}
+SIMD_BINARY(vi_add, simd_add32)
+SIMD_BINARY(vi_sub, simd_sub32)
+SIMD_BINARY(vi_max, simd_max32)
+SIMD_BINARY(vi_add16, simd_add16)
+SIMD_BINARY(vi_max16, simd_max16)
+#undef SIMD_BINARY
+SIMD_INLINE simd_qi simd_replace16(simd_qi x, int16_t n) {
+  simd_qs zero = {0}, v = zero + n;
+  return x | ((simd_qi)((simd_qs)x == zero) & (simd_qi)v);
+}
+SIMD_INLINE vi vi_replace16(vi x, int16_t n) {
+  return (vi){simd_replace16(x.a, n), simd_replace16(x.b, n), simd_replace16(x.c, n), simd_replace16(x.d, n)};
+}
+SIMD_INLINE vi vi_or(vi x, vi y) { return (vi){x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d}; }
 SIMD_INLINE vi vi_and(vi x, vi y) { return (vi){x.a & y.a, x.b & y.b, x.c & y.c, x.d & y.d}; }
 SIMD_INLINE vi vi_shl(vi x, const int n) {
   return (vi){(simd_qi)((simd_qi)x.a << n), x.b << n, x.c << n, x.d << n};
@@ -246,6 +309,15 @@ SIMD_INLINE vf v_min(vf x, vf y) { return v_select(v_gt(y, x), x, y); }
 SIMD_INLINE vi vf_bits(vf x) { vi y; memcpy(&y, &x, 64); return y; }
 SIMD_INLINE vf vi_bits(vi x) { vf y; memcpy(&y, &x, 64); return y; }
 SIMD_INLINE vf vi_float(vi x) { return (vf){simd_cvt(x.a), simd_cvt(x.b), simd_cvt(x.c), simd_cvt(x.d)}; }
+SIMD_INLINE vi vf_int(vf x) { return (vi){simd_int(x.a), simd_int(x.b), simd_int(x.c), simd_int(x.d)}; }
+/* Rounds |x| to nearest and subtracts one unit in the last place if that exceeds |x|. */
+SIMD_INLINE vf vi_float_rz(vi x) {
+  vi sign = vi_sra(x, 31), size = vi_max(x, vi_sub(vi_set1(0), x));
+  vf f = vi_float(size);
+  vm above = vi_gt(vf_int(f), size);
+  vi bits = vi_add(vf_bits(f), (vi){(simd_qi)above.a, (simd_qi)above.b, (simd_qi)above.c, (simd_qi)above.d});
+  return vi_bits(vi_add(bits, vi_shl(sign, 31)));
+}
 
 #endif
 

@@ -1,0 +1,308 @@
+/* Matrix products by the rule of tensor cores, which npu/bf16 states: a chain of steps of 16
+ * terms. Operands are bfloat16 values, 0 or at least 2^-62 in magnitude.
+ *
+ * Why mma_step has the rule's bits. Let E be the largest exponent of a step's terms and
+ * u = 2^(E-25). The rule adds trunc(t / u) over its terms t. A product ab has 16 significant
+ * bits, so ab is exact in float32, and so is ab / u, unless it is subnormal and truncates to 0.
+ * |ab / u| < 2^27, and the conversion to int32 truncates. The 16 products add up to at most
+ * 16 (255/128)^2 2^25 = 2130739200 < 2^31. With an accumulator of up to 2^26 - 4 the sum may wrap,
+ * but then its magnitude is still 2^32 - 2197848060 or more. The conversion of the sum to float32 rounds toward zero, and the product
+ * with u is exact, since it is at least 2^-126, or it overflows to infinity.
+ *
+ * This needs -101 <= E <= 127, for the bits of u and 1 / u, and products below 2^128.
+ * Operands of 2^64 or more are found when they are packed; they, infinities and NaN take
+ * mma_exact. mma_step finds the lanes with a smaller E and those whose sum is 2^30 u or more,
+ * which holds for every accumulator that is infinite. Such tiles are computed again, with care.
+ *
+ * E comes from 16-bit codes. The code of a value b is the upper half of |b|'s bits: the exponent
+ * and 7 bits of significand. The code of a value a is its unbiased exponent in the same place. In
+ * the upper half of an int32 the largest sum of two codes is laid out like an accumulator, and
+ * has the exponent of the largest product: the lower bits only order products of equal exponent.
+ * The code of 0 makes every sum negative. */
+#ifndef EASYRL_MMA_H
+#define EASYRL_MMA_H
+
+#include "device.h"
+#include "simd.h"
+#include "transpose.h"
+
+#define MMA_STEP 16 /* terms of a step */
+#define MMA_COLS 32 /* columns of a tile */
+
+/* Maximum rows of a tile. */
+#if defined(SIMD_AVX512)
+#define MMA_MR 6
+#elif defined(SIMD_AVX2)
+#define MMA_MR 2
+#else
+#define MMA_MR 4
+#endif
+
+/* One term of packed operands: the values of a tile's rows, then their codes, each twice, in both
+ * halves of an int32; the values of its columns, then their codes, those of columns j and 16 + j
+ * in int32 j. */
+#define MMA_A (2 * MMA_MR)
+#define MMA_B (MMA_COLS + MMA_COLS / 2)
+
+#define MMA_HUGE 0x5f800000 /* bits of 2^64 */
+#define MMA_SUM 2097119235   /* a sum that has wrapped is larger in magnitude */
+#define MMA_ZERO_A (-192 * 128)
+#define MMA_ZERO_B (-64 * 128)
+
+/* The exponent of a value that is not 0, or 128 if it is not finite. */
+static inline int mma_exponent(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  int field = bits >> 23 & 0xff;
+  return field ? field - 127 : -126;
+}
+
+/* One step by the rule itself, for all operands. Consecutive terms are lda and ldb floats apart. */
+static __attribute__((noinline)) float mma_exact(float c, const float *a, int64_t lda, const float *b, int64_t ldb) {
+  int top = c != 0.0f ? mma_exponent(c) : -133, most = top;
+  for (int k = 0; k < MMA_STEP; k++) {
+    float x = a[k * lda], y = b[k * ldb];
+    int ex = mma_exponent(x), ey = mma_exponent(y);
+    if (x != 0.0f && y != 0.0f && ex + ey > top) top = ex + ey;
+    if (ex > most) most = ex;
+    if (ey > most) most = ey;
+  }
+  if (most == 128) {
+    float infinite = 0.0f;
+    for (int k = 0; k < MMA_STEP; k++)
+      if (mma_exponent(a[k * lda]) == 128 || mma_exponent(b[k * ldb]) == 128) infinite += a[k * lda] * b[k * ldb];
+    return mma_exponent(c) == 128 ? infinite + c : infinite;
+  }
+  double scale = ldexp(1.0, 25 - top);
+  int64_t sum = (int64_t)((double)c * scale);
+  for (int k = 0; k < MMA_STEP; k++) sum += (int64_t)((double)a[k * lda] * (double)b[k * ldb] * scale);
+  double exact = (double)sum / scale;
+  if (fabs(exact) >= 0x1p128) return exact < 0 ? -INFINITY : INFINITY;
+  float r = (float)exact;
+  return fabs((double)r) > fabs(exact) ? nextafterf(r, 0.0f) : r;
+}
+
+/* Corrects the lanes bad of r, the result of a step from the accumulators c. */
+static __attribute__((noinline)) vf mma_repair(vf r, const float *c, unsigned bad, const float *a, const float *b) {
+  float fixed[VL];
+  v_store(fixed, r);
+  for (; bad; bad &= bad - 1) {
+    int l = __builtin_ctz(bad);
+    fixed[l] = mma_exact(c[l], a, MMA_A, b + l, MMA_B);
+  }
+  return v_load(fixed);
+}
+
+/* One step of m rows: acc [m][32] += a b. Returns doubt; where the fast computation may be wrong,
+ * it sets the lane's sign bit or, if careful, repairs the lane. */
+SIMD_INLINE vi mma_step(const int m, const int careful, const float *a, const float *b, float *acc, vi doubt) {
+  vi top[MMA_MR];
+#pragma GCC unroll 4
+  for (int k = 0; k < MMA_STEP; k++) {
+    vi codes = vi_load((const int32_t *)(b + k * MMA_B + MMA_COLS));
+#pragma GCC unroll 6
+    for (int i = 0; i < m; i++) {
+      int32_t code;
+      memcpy(&code, a + k * MMA_A + MMA_MR + i, sizeof code);
+      vi sum = vi_add16(codes, vi_set1(code));
+      top[i] = k ? vi_max16(top[i], sum) : sum;
+    }
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < MMA_COLS; v += VL) {
+    vi high[MMA_MR], sum[MMA_MR]; /* sum in units of u */
+    vf scale[MMA_MR];             /* 1 / u */
+#pragma GCC unroll 6
+    for (int i = 0; i < m; i++) {
+      vf c = v_load(acc + i * MMA_COLS + v);
+      high[i] = v ? vi_and(top[i], vi_set1(-65536)) : vi_shl(top[i], 16);
+      vi e = vi_and(vi_max(high[i], vi_and(vf_bits(c), vi_set1(INT32_MAX))), vi_set1(0xff << 23)); /* bits of 2^E */
+      scale[i] = vi_bits(vi_sub(vi_set1((int32_t)(279u << 23)), e));
+      sum[i] = vf_int(v_mul(c, scale[i]));
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < MMA_STEP; k++) {
+      vf bv = v_load(b + k * MMA_B + v);
+#pragma GCC unroll 6
+      for (int i = 0; i < m; i++)
+        sum[i] = vi_add(sum[i], vf_int(v_mul(v_mul(v_set1(a[k * MMA_A + i]), bv), scale[i])));
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < m; i++) {
+      float *c = acc + i * MMA_COLS + v;
+      vi u = vi_sub(vi_set1(254 << 23), vf_bits(scale[i]));
+      vf r = v_mul(vi_float_rz(sum[i]), vi_bits(u));
+      vi low = vi_sub(u, vi_set1(1 << 23)); /* negative if E < -101 */
+      if (careful) {
+        vi range = vi_or(low, vi_sub(vi_set1(229 << 23), u)); /* or if E > 127 */
+        vi wrapped = vi_add(sum[i], vi_set1(INT32_MIN + MMA_SUM)); /* above this if |sum| > MMA_SUM */
+        unsigned bad = vm_bits(vi_gt(vi_set1(0), range)) | vm_bits(vi_gt(wrapped, vi_set1(INT32_MIN + 2 * (int64_t)MMA_SUM)));
+        if (bad) { /* mostly lanes in which all products and the accumulator are 0 */
+          vm zero = vm_and(vi_gt(vi_set1(0), high[i]), vi_gt(vi_set1(1), vi_and(vf_bits(v_load(c)), vi_set1(INT32_MAX))));
+          r = v_select(zero, v_zero(), r);
+          bad &= ~vm_bits(zero);
+          if (bad) r = mma_repair(r, c, bad, a + i, b + v);
+        }
+      } else {
+        doubt = vi_or(doubt, vi_or(low, vi_add(sum[i], vi_set1(1 << 30)))); /* negative if |sum| >= 2^30 */
+      }
+      v_store(c, r);
+    }
+  }
+  return doubt;
+}
+
+/* All steps of one row: acc [32] += a b. */
+static __attribute__((noinline)) void mma_careful(int64_t steps, const float *a, const float *b, float *acc, int huge) {
+  for (; steps > 0; steps--, a += MMA_STEP * MMA_A, b += MMA_STEP * MMA_B) {
+    if (!huge) mma_step(1, 1, a, b, acc, vi_set1(0));
+    else for (int l = 0; l < MMA_COLS; l++) acc[l] = mma_exact(acc[l], a, MMA_A, b + l, MMA_B);
+  }
+}
+
+/* How to compute a tile. MMA_CAREFUL repairs single lanes, MMA_FAST computes a tile again that
+ * needs repairs, and MMA_EXACT is for operands that are huge. */
+enum { MMA_FAST, MMA_CAREFUL, MMA_EXACT };
+
+/* Loads m rows of c [m][ldc], of which cols columns exist, to acc [m][32], or zeros. In lanes
+ * with a value that is not finite, the result is negative. */
+SIMD_INLINE vi mma_load(const int m, float *acc, const float *c, int64_t ldc, int cols, int zero) {
+  vi most = vi_set1(0);
+  for (int i = 0; i < m; i++) {
+    for (int v = 0; v < MMA_COLS; v += VL) {
+      int n = cols - v;
+      vf x = zero || n <= 0 ? v_zero() : v_load_n(c + i * ldc + v, n < VL ? n : VL);
+      most = vi_max(most, vi_and(vf_bits(x), vi_set1(INT32_MAX)));
+      v_store(acc + i * MMA_COLS + v, x);
+    }
+  }
+  return vi_sub(vi_set1(0x7f7fffff), most);
+}
+
+/* One tile of m rows. It continues from c [m][ldc], of which cols columns exist, or with zero set
+ * starts from 0. Returns the way that suits tiles with the same b. */
+SIMD_INLINE int mma_tile(const int m, int64_t steps, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero, int way) {
+  float acc[MMA_MR * MMA_COLS] __attribute__((aligned(64)));
+  vi doubt = mma_load(m, acc, c, ldc, cols, zero);
+  if (way == MMA_FAST) {
+    for (int64_t s = 0; s < steps; s++)
+      doubt = mma_step(m, 0, a + s * MMA_STEP * MMA_A, b + s * MMA_STEP * MMA_B, acc, doubt);
+    if (vm_bits(vi_gt(vi_set1(0), doubt))) {
+      mma_load(m, acc, c, ldc, cols, zero);
+      way = MMA_CAREFUL;
+    }
+  }
+  for (int i = 0; i < m && way != MMA_FAST; i++) mma_careful(steps, a + i, b, acc + i * MMA_COLS, way == MMA_EXACT);
+  for (int i = 0; i < m; i++) {
+    for (int v = 0; v < MMA_COLS && v < cols; v += VL)
+      v_store_n(c + i * ldc + v, v_load(acc + i * MMA_COLS + v), cols - v < VL ? cols - v : VL);
+  }
+  return way;
+}
+
+typedef int (*mma_tile_fn)(int64_t steps, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero, int way);
+
+#define MMA_TILE(m)                                                                                            \
+  static __attribute__((noinline)) int mma_tile_##m(int64_t steps, const float *a, const float *b, float *c,   \
+                                                    int64_t ldc, int cols, int zero, int way) {                \
+    return mma_tile(m, steps, a, b, c, ldc, cols, zero, way);                                                  \
+  }
+
+MMA_TILE(1) MMA_TILE(2)
+#if MMA_MR >= 4
+MMA_TILE(3) MMA_TILE(4)
+#endif
+#if MMA_MR >= 6
+MMA_TILE(5) MMA_TILE(6)
+#endif
+static const mma_tile_fn mma_tiles[MMA_MR] = {
+    mma_tile_1, mma_tile_2,
+#if MMA_MR >= 4
+    mma_tile_3, mma_tile_4,
+#endif
+#if MMA_MR >= 6
+    mma_tile_5, mma_tile_6,
+#endif
+};
+
+/* Rows are cut into tiles of nearly equal height. */
+static inline int64_t mma_row(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
+
+/* Returns the floats of rows that mma_pack_rows packs. */
+static inline int64_t mma_rows_len(int64_t rows, int64_t k) {
+  return ceil_div(rows, MMA_MR) * round_up(k, MMA_STEP) * MMA_A + VL;
+}
+
+/* Packs terms [0, k) of the rows x [rows][ld], tile after tile of [round_up(k, 16)][MMA_A].
+ * Returns whether a value is 2^64 or more, or not finite. */
+static int mma_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t k) {
+  int64_t tiles = ceil_div(rows, MMA_MR);
+  vi most = vi_set1(0);
+  for (int64_t t = 0; t < tiles; t++) {
+    int64_t r = mma_row(rows, tiles, t), m = mma_row(rows, tiles, t + 1) - r;
+    for (int64_t k0 = 0; k0 < k; k0 += VL, dst += VL * MMA_A) {
+      float block[MMA_A * VL];
+      for (int i = 0; i < MMA_MR; i++) {
+        vf v = i < m ? v_load_n(x + (r + i) * ld + k0, (int)min64(VL, k - k0)) : v_zero();
+        vi size = vi_and(vf_bits(v), vi_set1(INT32_MAX));
+        vi code = vi_sub(vi_and(vi_sra(size, 16), vi_set1(0xff << 7)), vi_set1(127 << 7));
+        code = vf_bits(v_select(vi_gt(size, vi_set1(0)), vi_bits(code), vi_bits(vi_set1(MMA_ZERO_A))));
+        most = vi_max(most, size);
+        v_store(block + i * VL, v);
+        v_store(block + (MMA_MR + i) * VL, vi_bits(vi_or(vi_shl(code, 16), vi_and(code, vi_set1(0xffff)))));
+      }
+      v_transpose(dst, MMA_A, block, VL, MMA_A, VL);
+    }
+  }
+  return vm_bits(vi_gt(most, vi_set1(MMA_HUGE - 1))) != 0;
+}
+
+/* A panel of bfloat16 is [k][32]: of columns [0, 32), columns j and 16 + j are neighbours. */
+
+/* Packs k terms of cols columns, src [cols][ld], whose values are bfloat16 already, to a panel.
+ * Columns that do not exist are 0. */
+static void mma_pack_panel(uint16_t *panel, const float *src, int64_t ld, int cols, int64_t k) {
+  for (int64_t k0 = 0; k0 < k; k0 += VL) {
+    float block[2][VL * VL];
+    int terms = (int)min64(VL, k - k0);
+    for (int h = 0; h < 2; h++) {
+      int n = cols - h * VL;
+      v_transpose(block[h], VL, src + (n > 0 ? h * VL * ld : 0) + k0, ld, n < 0 ? 0 : n < VL ? n : VL, terms);
+    }
+    for (int i = 0; i < terms; i++) {
+      vi low = vi_and(vi_sra(vf_bits(v_load(block[0] + i * VL)), 16), vi_set1(0xffff));
+      vi pair = vi_or(low, vi_and(vf_bits(v_load(block[1] + i * VL)), vi_set1(-65536)));
+      vi_store((int32_t *)(panel + (k0 + i) * MMA_COLS), pair);
+    }
+  }
+}
+
+/* Unpacks k terms of a panel to dst [round_up(k, 16)][MMA_B]. Returns whether a value is 2^64 or
+ * more, or not finite. */
+static int mma_unpack_panel(float *dst, const uint16_t *panel, int64_t k) {
+  vi most = vi_set1(0);
+  for (int64_t i = 0; i < round_up(k, MMA_STEP); i++, dst += MMA_B) {
+    vi pair = i < k ? vi_load((const int32_t *)(panel + i * MMA_COLS)) : vi_set1(0);
+    vi size = vi_and(pair, vi_set1(0x7fff7fff));
+    most = vi_max16(most, size);
+    v_store(dst, vi_bits(vi_shl(pair, 16)));
+    v_store(dst + VL, vi_bits(vi_and(pair, vi_set1(-65536))));
+    v_store(dst + MMA_COLS, vi_bits(vi_replace16(size, MMA_ZERO_B)));
+  }
+  most = vi_max(vi_shl(most, 16), most);
+  return vm_bits(vi_gt(most, vi_set1(MMA_HUGE - 1))) != 0;
+}
+
+/* Multiplies packed rows by one unpacked panel over k terms. c [rows][ldc] has cols columns; zero
+ * starts its chains. huge says whether a function that packed or unpacked operands returned so. */
+static void mma_block(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero, int huge) {
+  int64_t tiles = ceil_div(rows, MMA_MR), steps = ceil_div(k, MMA_STEP);
+  int way = huge ? MMA_EXACT : cols < MMA_COLS ? MMA_CAREFUL : MMA_FAST;
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t r = mma_row(rows, tiles, i), m = mma_row(rows, tiles, i + 1) - r;
+    way = mma_tiles[m - 1](steps, a, b, c + r * ldc, ldc, cols, zero, way);
+    a += steps * MMA_STEP * MMA_A;
+  }
+}
+
+#endif
