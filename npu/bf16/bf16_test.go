@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -117,6 +118,61 @@ func byFractions(c float32, a, b *[Step]Number) uint32 {
 	return math.Float32bits(v)
 }
 
+// Multiply computes chains of Dot for products of any shape and operands of any kind.
+func TestMultiply(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	specials := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)),
+		float32(math.NaN()), 0x1p-140, math.MaxFloat32}
+	for range 400 {
+		m, n, k := 1+random.IntN(5), 1+random.IntN(9), 1+random.IntN(40)
+		low, high := -random.IntN(63), random.IntN(8)
+		if random.IntN(3) == 0 {
+			high = random.IntN(128)
+		}
+		rare := 1 << (1 + random.IntN(12)) // special values are one in rare
+		draw := func() float32 {
+			if random.IntN(rare) == 0 {
+				return specials[random.IntN(1+random.IntN(len(specials)))]
+			}
+			return float32(math.Ldexp(float64(1-2*random.IntN(2))*(1+random.Float64()), low+random.IntN(high-low+1)))
+		}
+		x, w, y := make([]float32, m*k), make([]float32, n*k), make([]float32, m*n)
+		for _, values := range [][]float32{x, w} {
+			for i := range values {
+				values[i] = Round(draw()).Float()
+			}
+		}
+		for i := range y {
+			y[i] = draw()
+		}
+		want := make([]float32, len(y))
+		for i, c := range y {
+			for s := 0; s < k; s += Step {
+				var a, b [Step]Number
+				for j := range min(Step, k-s) {
+					a[j], b[j] = Round(x[i/n*k+s+j]), Round(w[i%n*k+s+j])
+				}
+				c = Dot(c, &a, &b)
+			}
+			want[i] = c
+		}
+		transposed := make([]float32, n*k)
+		for i, v := range w {
+			transposed[i%k*n+i/k] = v
+		}
+		for _, columns := range []Columns{PackColumns(w, n, k, k, 1), PackColumns(transposed, n, k, 1, n)} {
+			got := slices.Clone(y)
+			Multiply(got, n, PackRows(x, m, k, k, 1), columns)
+			for i := range got {
+				if got[i] == got[i] || want[i] == want[i] {
+					require.Equal(t, math.Float32bits(want[i]), math.Float32bits(got[i]), "[%d, %d, %d] %d", m, n, k, i)
+				}
+			}
+		}
+	}
+}
+
 func TestRound(t *testing.T) {
 	t.Parallel()
 	nan := math.Float32frombits(0x7fffffff)
@@ -140,4 +196,22 @@ func BenchmarkDot(b *testing.B) {
 		c = Dot(c, &x, &y)
 	}
 	_ = c
+}
+
+func BenchmarkMultiply(b *testing.B) {
+	const m, n, k = 16, 64, 256
+	random := rand.New(rand.NewPCG(1, 2))
+	draw := func(count int) []float32 {
+		x := make([]float32, count)
+		for i := range x {
+			x[i] = Round(float32(random.NormFloat64())).Float()
+		}
+		return x
+	}
+	rows, columns := PackRows(draw(m*k), m, k, k, 1), PackColumns(draw(n*k), n, k, k, 1)
+	y := make([]float32, m*n)
+	for b.Loop() {
+		Multiply(y, n, rows, columns)
+	}
+	b.ReportMetric(2*m*n*k*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 }

@@ -36,7 +36,7 @@ func chain(c float32, a, b []float32) float32 {
 	return c
 }
 
-// check multiplies with every instruction set and compares with chains of bf16.Dot. start is y
+// check multiplies in Go and with every instruction set and compares with chains of bf16.Dot. start is y
 // before the product, or nil.
 func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	t.Helper()
@@ -44,6 +44,12 @@ func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	copy(want, start)
 	for i := range want {
 		want[i] = chain(want[i], x[i/n*k:][:k], w[i%n*k:][:k])
+	}
+	inGo := make([]float32, m*n)
+	copy(inGo, start)
+	bf16.Multiply(inGo, n, bf16.PackRows(x, m, k, k, 1), bf16.PackColumns(w, n, k, k, 1))
+	for i := range inGo {
+		require.True(t, sameClass(inGo[i], want[i]), "%s: Multiply: %x, expected %x", what, inGo[i], want[i])
 	}
 	for _, isa := range mma.ISAs() {
 		packed := mma.Pack(isa, w, n, k)
