@@ -1,24 +1,22 @@
-/* Matrix products by the rule of tensor cores, which npu/bf16 states: a chain of steps of 16
- * terms. Operands are bfloat16 values, 0 or at least 2^-62 in magnitude.
+/* Matrix products by the rule of tensor cores, which npu/bf16 states. A chain takes its terms in
+ * steps of 16. Operands are bfloat16 values, 0 or at least 2^-62 in magnitude.
  *
- * Why mma_step has the rule's bits. Let E be the largest exponent of a step's terms and
- * u = 2^(E-25). The rule adds trunc(t / u) over its terms t. A product ab has 16 significant
- * bits, so ab is exact in float32, and so is ab / u, unless it is subnormal and truncates to 0.
- * |ab / u| < 2^27, and the conversion to int32 truncates. The 16 products add up to at most
- * 16 (255/128)^2 2^25 = 2130739200 < 2^31. With an accumulator of up to 2^26 - 4 the sum may wrap,
- * but then its magnitude is still 2^32 - 2197848060 or more. The conversion of the sum to float32 rounds toward zero, and the product
- * with u is exact, since it is at least 2^-126, or it overflows to infinity.
+ * mma_step is exact. Let E be the largest exponent of a step's terms and u = 2^(E-25). The rule
+ * adds trunc(t / u) over the terms t.
+ *   - A product ab has 16 significant bits, so ab is exact in float32. So is ab / u, unless it is
+ *     subnormal, and then it truncates to 0. |ab / u| < 2^27, and the conversion to int32 truncates.
+ *   - 16 products add up to at most 16 (255/128)^2 2^25 = 2130739200 < 2^31. With an accumulator of
+ *     at most 2^26 - 4 the sum may wrap, but then its magnitude is above MMA_SUM.
+ *   - The sum is converted toward zero, and its product with u is exact, because it is 0, at least
+ *     2^-126, or infinite.
+ * u and 1 / u are normal if -101 <= E <= 127, and products of operands below 2^64 do not overflow.
+ * Larger operands are found when they are packed, and take mma_exact. Lanes with a smaller E, with
+ * a sum that may have wrapped or an accumulator that is not finite are found in mma_step.
  *
- * This needs -101 <= E <= 127, for the bits of u and 1 / u, and products below 2^128.
- * Operands of 2^64 or more are found when they are packed; they, infinities and NaN take
- * mma_exact. mma_step finds the lanes with a smaller E and those whose sum is 2^30 u or more,
- * which holds for every accumulator that is infinite. Such tiles are computed again, with care.
- *
- * E comes from 16-bit codes. The code of a value b is the upper half of |b|'s bits: the exponent
- * and 7 bits of significand. The code of a value a is its unbiased exponent in the same place. In
- * the upper half of an int32 the largest sum of two codes is laid out like an accumulator, and
- * has the exponent of the largest product: the lower bits only order products of equal exponent.
- * The code of 0 makes every sum negative. */
+ * E comes from 16-bit codes. The code of a value b is the upper half of |b|'s bits, which is the
+ * exponent and 7 bits of significand. The code of a value a is its exponent, without bias, in the
+ * same place. The largest sum of two codes has the largest exponent of a product, whatever its
+ * lower bits are, and the layout of a float32's upper half. The codes of 0 make a sum negative. */
 #ifndef EASYRL_MMA_H
 #define EASYRL_MMA_H
 
@@ -44,10 +42,10 @@
 #define MMA_A (2 * MMA_MR)
 #define MMA_B (MMA_COLS + MMA_COLS / 2)
 
-#define MMA_HUGE 0x5f800000 /* bits of 2^64 */
-#define MMA_SUM 2097119235   /* a sum that has wrapped is larger in magnitude */
-#define MMA_ZERO_A (-192 * 128)
-#define MMA_ZERO_B (-64 * 128)
+#define MMA_HUGE 0x5f800000     /* bits of 2^64 */
+#define MMA_SUM 2097119235      /* 2^32 - 2130739200 - (2^26 - 4) - 1 */
+#define MMA_ZERO_A (-192 * 128) /* below -191 * 128, for b < 2^64 */
+#define MMA_ZERO_B (-64 * 128)  /* below -63 * 128, for a < 2^64; the sum of both is an int16 */
 
 /* The exponent of a value that is not 0, or 128 if it is not finite. */
 static inline int mma_exponent(float x) {
@@ -134,9 +132,9 @@ SIMD_INLINE vi mma_step(const int m, const int careful, const float *a, const fl
       vf r = v_mul(vi_float_rz(sum[i]), vi_bits(u));
       vi low = vi_sub(u, vi_set1(1 << 23)); /* negative if E < -101 */
       if (careful) {
-        vi range = vi_or(low, vi_sub(vi_set1(229 << 23), u)); /* or if E > 127 */
-        vi wrapped = vi_add(sum[i], vi_set1(INT32_MIN + MMA_SUM)); /* above this if |sum| > MMA_SUM */
-        unsigned bad = vm_bits(vi_gt(vi_set1(0), range)) | vm_bits(vi_gt(wrapped, vi_set1(INT32_MIN + 2 * (int64_t)MMA_SUM)));
+        vi range = vi_or(low, vi_sub(vi_set1(229 << 23), u)); /* negative if E > 127, too */
+        vm wrapped = vi_gt(vi_add(sum[i], vi_set1(INT32_MIN + MMA_SUM)), vi_set1(INT32_MIN + MMA_SUM + MMA_SUM));
+        unsigned bad = vm_bits(vi_gt(vi_set1(0), range)) | vm_bits(wrapped);
         if (bad) { /* mostly lanes in which all products and the accumulator are 0 */
           vm zero = vm_and(vi_gt(vi_set1(0), high[i]), vi_gt(vi_set1(1), vi_and(vf_bits(v_load(c)), vi_set1(INT32_MAX))));
           r = v_select(zero, v_zero(), r);
@@ -156,7 +154,7 @@ SIMD_INLINE vi mma_step(const int m, const int careful, const float *a, const fl
 static __attribute__((noinline)) void mma_careful(int64_t steps, const float *a, const float *b, float *acc, int huge) {
   for (; steps > 0; steps--, a += MMA_STEP * MMA_A, b += MMA_STEP * MMA_B) {
     if (!huge) mma_step(1, 1, a, b, acc, vi_set1(0));
-    else for (int l = 0; l < MMA_COLS; l++) acc[l] = mma_exact(acc[l], a, MMA_A, b + l, MMA_B);
+    for (int l = 0; huge && l < MMA_COLS; l++) acc[l] = mma_exact(acc[l], a, MMA_A, b + l, MMA_B);
   }
 }
 
@@ -181,7 +179,8 @@ SIMD_INLINE vi mma_load(const int m, float *acc, const float *c, int64_t ldc, in
 
 /* One tile of m rows. It continues from c [m][ldc], of which cols columns exist, or with zero set
  * starts from 0. Returns the way that suits tiles with the same b. */
-SIMD_INLINE int mma_tile(const int m, int64_t steps, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero, int way) {
+SIMD_INLINE int mma_tile(const int m, int64_t steps, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero,
+                         int way) {
   float acc[MMA_MR * MMA_COLS] __attribute__((aligned(64)));
   vi doubt = mma_load(m, acc, c, ldc, cols, zero);
   if (way == MMA_FAST) {
@@ -295,7 +294,8 @@ static int mma_unpack_panel(float *dst, const uint16_t *panel, int64_t k) {
 
 /* Multiplies packed rows by one unpacked panel over k terms. c [rows][ldc] has cols columns; zero
  * starts its chains. huge says whether a function that packed or unpacked operands returned so. */
-static void mma_block(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero, int huge) {
+static void mma_block(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero,
+                      int huge) {
   int64_t tiles = ceil_div(rows, MMA_MR), steps = ceil_div(k, MMA_STEP);
   int way = huge ? MMA_EXACT : cols < MMA_COLS ? MMA_CAREFUL : MMA_FAST;
   for (int64_t i = 0; i < tiles; i++) {

@@ -146,12 +146,13 @@ func one(values ...float32) func(r *rand.Rand) float32 {
 func sources() []source {
 	normal := func(r *rand.Rand) float32 { return float32(r.NormFloat64()) }
 	anyBits := func(r *rand.Rand) float32 { return math.Float32frombits(r.Uint32()) }
+	subnormal := func(r *rand.Rand) float32 { return math.Float32frombits(r.Uint32N(1 << 24)) }
 	inf := float32(math.Inf(1))
 	nan := float32(math.NaN())
 	return []source{
 		{"normal", normal, nil},
 		{"normal onto any bits", normal, anyBits},
-		{"normal onto subnormals", normal, func(r *rand.Rand) float32 { return math.Float32frombits(r.Uint32N(1 << 24)) }},
+		{"normal onto subnormals", normal, subnormal},
 		{"powers of two", one(1, -1, 2, -2, 0.5, 4), normal},
 		{"cancellation", one(1.5, -1.5, 1.4921875, -1.4921875, 0x1p-7, -0x1p-7), spread(-30, 5)},
 		{"largest sums", one(0x1.fep0), one(0, 0x1.fffffep1, 0x1.fep1, 0x1p30)},
