@@ -23,7 +23,7 @@ func gemmShapes() []shape {
 // a product until it has done about 0.5 GFLOP. The keys of the outcome are shapes, such as
 // "64x384x128" for m, n and k.
 func products(which string, threads, n int) (outcome, error) {
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -46,7 +46,7 @@ func products(which string, threads, n int) (outcome, error) {
 		repeat := max(1, 500_000_000/(2*s.m*s.n*s.k))
 		seconds, err := timed(n, func() error {
 			for range repeat {
-				dev.Linear(buffers[1], buffers[0], w, npu.Buffer{}, s.m, false)
+				dev.Linear(buffers[1], buffers[0], w, npu.Buffer{}, s.m, npu.Fresh)
 			}
 			return dev.Sync()
 		})

@@ -97,7 +97,7 @@ func open(name string, threads int) (npu.Device, *model.Config, error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("model %q, expected 0.8M or 25M", name)
 	}
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	return dev, c, err
 }
 
@@ -225,7 +225,7 @@ func generateWork(name string, threads int) (func() error, error) {
 		running = 256 // the weights exceed the processor's cache; larger batches read them less often
 	}
 	for i := range threads {
-		instanceDev, err := cpu.Open(1)
+		instanceDev, err := cpu.Open(npu.FP32, 1)
 		if err != nil {
 			return nil, err
 		}

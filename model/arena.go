@@ -57,7 +57,7 @@ func activationType(dev npu.Device) npu.DType {
 	if dev == nil {
 		return npu.Float32
 	}
-	return dev.Info().ActivationType
+	return dev.Info().Numerics.Type()
 }
 
 // padded rounds a number of values up to whole cache lines of float32.

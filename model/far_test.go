@@ -65,7 +65,7 @@ func (d *sampler) step(t *testing.T, w *Weights, n int) (pages int) {
 func openFar(t *testing.T) (dev npu.Device, library string) {
 	t.Helper()
 	library = far.Library(t)
-	dev, err := device.Open(library, 1)
+	dev, err := device.Open(library, npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev, library

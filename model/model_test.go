@@ -34,7 +34,7 @@ func newReference(w *Weights) *reference.Decoder {
 
 func openCPU(t testing.TB, threads int) npu.Device {
 	t.Helper()
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev

@@ -130,7 +130,7 @@ func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 func (r *Runner) project(w *Weights, logits, x npu.Buffer, n int) {
 	h := r.norm.Slice(0, n*r.cfg.HiddenSize)
 	r.dev.RMSNorm(h, x, w.Head.Vectors[0], n, r.cfg.NormEps)
-	r.dev.Linear(logits, h, w.Head.Matrices[0], npu.Buffer{}, n, false)
+	r.dev.Linear(logits, h, w.Head.Matrices[0], npu.Buffer{}, n, npu.Fresh)
 }
 
 // Sample draws a token from each row of logits, as npu.Device.Sample does, and waits.
@@ -199,7 +199,7 @@ func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 	if err != nil {
 		return err
 	}
-	r.dev.Linear(buf, h, w.Head.Matrices[0], npu.Buffer{}, len(rows), false)
+	r.dev.Linear(buf, h, w.Head.Matrices[0], npu.Buffer{}, len(rows), npu.Fresh)
 	r.dev.Download(logits, buf)
 	return r.dev.Sync()
 }

@@ -13,7 +13,7 @@ import (
 // The last n versions are held, in memory that the versions after them reuse.
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	c := shapes()["qwen3"]
 	for n := MinVersions; n <= 4; n++ {

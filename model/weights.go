@@ -95,9 +95,8 @@ func (w *Weights) bindParams() {
 // NewTensors allocates zeroed values for ps, some tensors of a decoder or parts of them, and sets
 // their buffers. A Tape or Runner cannot use these weights.
 func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose) (*Weights, error) {
-	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
-		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32",
-			purpose, i.Name, i.WeightType, i.ActivationType)
+	if i := dev.Info(); i.Numerics != npu.FP32 {
+		return nil, fmt.Errorf("allocate %s: device %s computes in %s, expected %s", purpose, i.Name, i.Numerics, npu.FP32)
 	}
 	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose, dtype: npu.Float32}
 	if err := w.allocate(); err != nil {

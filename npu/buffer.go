@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/easyrl/easyrl/npu/bf16"
 )
 
 // DType is the type of a buffer's values.
@@ -75,12 +77,14 @@ type Buffer struct {
 
 // HostBuffer wraps memory that kernels of a host device may use. The caller must keep the slice
 // alive. Memory for a device of a C library must be outside Go's heap.
-func HostBuffer[T float32 | int32 | int64](mem []T) Buffer {
+func HostBuffer[T float32 | bf16.Number | int32 | int64](mem []T) Buffer {
 	if len(mem) == 0 {
 		return Buffer{}
 	}
 	dtype := Float32
 	switch any(mem[0]).(type) {
+	case bf16.Number:
+		dtype = BFloat16
 	case int32:
 		dtype = Int32
 	case int64:
@@ -170,6 +174,9 @@ func (b Buffer) Words() Buffer {
 // values of another type. Code above package npu uses Device.Download, which works on every
 // device.
 func (b Buffer) Float32s() []float32 { return hostValues[float32](b, Float32) }
+
+// BFloat16s is Float32s for values of type BFloat16.
+func (b Buffer) BFloat16s() []bf16.Number { return hostValues[bf16.Number](b, BFloat16) }
 
 // Int32s is Float32s for values of type Int32.
 func (b Buffer) Int32s() []int32 { return hostValues[int32](b, Int32) }

@@ -4,6 +4,14 @@
 // Code above this package uses only a Device, whatever hardware it runs on. npu/cpu is the device
 // that every build has; npu/device opens others as shared libraries.
 //
+// # Numerics
+//
+// A device computes in one of two numerics. In FP32, all values are float32. In BF16, weights and
+// activations are bfloat16; everything else is float32: the residual stream and its gradient, scores and
+// their statistics, logits, rotary tables, and, for the update, master weights and moments. Kernels compute
+// with float32 values and round a result once, when they write it to a buffer of BFloat16, as bf16.Round
+// does: to nearest, ties to even, with magnitudes below 2^-62 as +0.
+//
 // # Fixed order
 //
 // The order in which a kernel reduces depends only on the position of the terms. It
@@ -12,11 +20,12 @@
 // log-probability of a sampled token and the one that the trainer recomputes have the
 // same bits. The order is part of each kernel's contract:
 //
-//   - A chain is acc = fma(a_k, b_k, acc) over k ascending, in float32.
-//     Matrix products and attention's scores are chains, see also
-//     AttentionKernels. A product that adds to its output starts its chains from the
-//     value in the output, so accumulating over several calls gives the bits
-//     of one long call.
+//   - A chain adds the products a_k·b_k over k ascending to a float32. In FP32 it is acc =
+//     fma(a_k, b_k, acc). In BF16 it takes 16 products at a time, as tensor cores do (see
+//     bf16.Dot); the last step is filled up with zeros, which change nothing. Matrix products
+//     and attention's scores are chains, see also AttentionKernels. A product may
+//     continue the chains in its output (see Start), so accumulating over several calls gives
+//     the bits of one long call, in BF16 if each call but the last has a multiple of 16 terms.
 //   - A leaf is a range of rows. Kernels that compute the gradient of a weight
 //     compute a float32 value from zero for each leaf and add it to a 64-bit
 //     fixed-point sum (see Sums). Integer addition is associative, so a sum does
@@ -34,6 +43,8 @@
 // exp and log are the package's own (see csrc/easyrl_math.h). They are equal to the
 // last bit on every device that claims exactness.
 package npu
+
+import "fmt"
 
 // SoftmaxSums is the number of sums of a row in Device.SoftmaxSum.
 const SoftmaxSums = 4
@@ -57,13 +68,26 @@ const (
 
 // Product is the gradient DY [T, W.Rows] of x·Wᵀ, a term of LinearBackwardInput.
 // Block is the number of rows of W that it contributes at a time; tensor ranks divide
-// products between blocks. Arithmetic in steps of several rows must not let a step cross a
-// block: it fills up the last step of each block with zeros.
+// products between blocks. In BF16 no step crosses a block: the last step of each block is filled up
+// with zeros.
 type Product struct {
-	DY    Buffer
+	DY    Buffer // activations
 	W     Matrix
 	Block int
 }
+
+// Start says how a product treats the values y in its output.
+type Start uint8
+
+const (
+	// Fresh overwrites y.
+	Fresh Start = iota
+	// Continue continues chains whose sums so far are y, which are float32.
+	Continue
+	// Add computes y + product, with y float32. In FP32 it is Continue. In BF16 chains start from 0, and y is
+	// added to their sums: a large y would push the lower bits out of a chain.
+	Add
+)
 
 // Projection is an output Y [T, W.Rows] of NormLinear. Bias may be the zero Buffer.
 type Projection struct {
@@ -93,7 +117,8 @@ type AdamWParams struct {
 
 // Update is a weight with its gradient and moments, all in one layout.
 type Update struct {
-	W     Buffer
+	W     Buffer // float32
+	Copy  Buffer // none, or receives W in another type
 	G     Sums
 	M, V  Buffer
 	Decay bool // whether AdamWParams.WeightDecay applies
@@ -111,21 +136,46 @@ type Squares struct {
 type Info struct {
 	Name string // kind and instruction set, such as "cpu/avx512"
 	// Exact reports whether kernels reproduce package npu's chains and folds bit for bit.
-	Exact                      bool
-	Graphs                     bool // Capture returns a graph
-	WeightType, ActivationType DType
+	Exact    bool
+	Graphs   bool // Capture returns a graph
+	Numerics Numerics
 }
 
 // Arithmetic describes the device's arithmetic, such as "exact, float32".
 func (i Info) Arithmetic() string {
-	text := "exact, "
 	if !i.Exact {
-		text = "not exact, "
+		return "not exact, " + i.Numerics.String()
 	}
-	if i.WeightType == i.ActivationType {
-		return text + i.WeightType.String()
+	return "exact, " + i.Numerics.String()
+}
+
+// Numerics is the arithmetic of a device's kernels. See the package documentation.
+type Numerics uint8
+
+// The numerics.
+const (
+	FP32 Numerics = iota
+	BF16
+)
+
+func (n Numerics) String() string { return [...]string{"float32", "bf16"}[n] }
+
+// ParseNumerics returns the numerics with the given name.
+func ParseNumerics(name string) (Numerics, error) {
+	for _, n := range []Numerics{FP32, BF16} {
+		if n.String() == name {
+			return n, nil
+		}
 	}
-	return text + i.WeightType.String() + " weights, " + i.ActivationType.String() + " activations"
+	return 0, fmt.Errorf("numerics %q, expected %q or %q", name, FP32, BF16)
+}
+
+// Type returns the type of weights and activations.
+func (n Numerics) Type() DType {
+	if n == BF16 {
+		return BFloat16
+	}
+	return Float32
 }
 
 // Event is a point in a queue.
@@ -165,8 +215,12 @@ type Graph interface {
 // Threads: one goroutine at a time uses a device. Only Fork, Event.Free and Cores.Limit may run
 // beside it.
 //
-// Shapes: T rows (tokens), row-major [rows, columns]. All values are float32, apart from the
-// sums of gradients and index arrays.
+// Shapes: T rows (tokens), row-major [rows, columns].
+//
+// Types: weights and activations are of the type of the device's numerics. Parameters named w, weight, table (of
+// Embed), bias, q, k, v, out and their gradients, norm, gate, up and dy are weights and activations, and so are x
+// and y unless a kernel says otherwise. All other values are float32, apart from the sums of gradients and index
+// arrays.
 type Device interface {
 	Memory
 	MatrixKernels
@@ -230,13 +284,16 @@ type Memory interface {
 
 	// Upload copies host values to dst. src may change when it returns. Download copies src
 	// to the host: dst holds the values after the next wait and must not be touched before.
-	// Lengths and types must match.
+	// Lengths and types must match; Convert changes between types.
 	Upload(dst Buffer, src []float32)
 	UploadInts(dst Buffer, src []int32)
 	Download(dst []float32, src Buffer)
 	DownloadInts(dst []int32, src Buffer)
 	Copy(dst, src Buffer)
 	Zero(b Buffer)
+	// Convert copies x to y, of the same length. Each is of type Float32 or of the numerics' type. Values that y's type
+	// lacks are rounded.
+	Convert(y, x Buffer)
 }
 
 // MatrixKernels lay out, look up and multiply matrices.
@@ -245,58 +302,58 @@ type MatrixKernels interface {
 	// layout.
 	MatrixLen(rows, cols int) int
 	// PackMatrix writes row-major host values [Rows, Cols] to m, as Upload does. UnpackMatrix
-	// reads them back, as Download does.
+	// reads them back, as Download does. m is float32.
 	PackMatrix(m Matrix, src []float32)
 	UnpackMatrix(dst []float32, m Matrix)
 	// SumPanels sets sums to the 64-bit XXH3 of each panel of each matrix, in order, as
 	// little-endian float32. A panel is a block of MatrixBlock rows in Matrix's host layout,
 	// padded with rows of zeros. A matrix with Cols 0 is a vector of Rows values, which is one
-	// panel. SumPanels waits, and returns what Sync returns.
+	// panel. Matrices are float32. SumPanels waits, and returns what Sync returns.
 	SumPanels(sums []uint64, matrices []Matrix) error
 
-	// Embed computes y[t] = table[ids[t]]; y [T, Cols].
+	// Embed computes y[t] = table[ids[t]]; y [T, Cols] is float32.
 	Embed(y Buffer, table Matrix, ids Ints)
 	// EmbedBackward adds, for each list of tokens, the sum of the rows dy[t] of the list, in
-	// order, to row id of dTable.
+	// order, to row id of dTable. dy is float32.
 	EmbedBackward(dTable MatrixSums, dy Buffer, tokens *Tokens, format FixedPoint)
 
-	// Linear computes y = x wᵀ + bias: x [T, Cols], y [T, Rows], bias [Rows] or none.
-	// Each y is a chain over Cols that starts from bias, from 0, or, with add (which
-	// takes no bias), from the y already there.
-	Linear(y, x Buffer, w Matrix, bias Buffer, t int, add bool)
-	// LinearBackwardInput computes dx [T, Cols] = Σ dy w over products with the same Cols.
-	// Each dx is one chain that starts from 0 or, with add, from the dx already there. The
+	// Linear computes y = x wᵀ + bias: x [T, Cols], y [T, Rows], bias [Rows] or none. y is float32 or an
+	// activation. Each y is a chain over Cols. In FP32 it starts from bias if there is one; in BF16 bias is added to the
+	// chain. Unless start is Fresh, there is no bias, and y is float32.
+	Linear(y, x Buffer, w Matrix, bias Buffer, t int, start Start)
+	// LinearBackwardInput computes dx [T, Cols] = Σ dy w over products with the same Cols. dx is float32 or an
+	// activation. Each dx is one chain that starts from 0 or, with add, continues the dx already there, which is float32. The
 	// chain takes rows [0, Block) of the first product's weight, rows [0, Block) of the
 	// second's and so on, then the next Block rows of each. All products have the same number
 	// of blocks; a last block may be shorter.
 	LinearBackwardInput(dx Buffer, products []Product, t int, add bool)
-	// LinearBackwardWeight adds each leaf's dyᵀ x to dw and its Σ dy to dBias. Both are
-	// chains over the leaf's rows, ascending, that start from 0. dBias may be none.
+	// LinearBackwardWeight adds each leaf's dyᵀ x to dw and its Σ dy to dBias. dw are chains over the leaf's
+	// rows, ascending, that start from 0; dBias are sums in float32 in the same order, or none.
 	LinearBackwardWeight(dw MatrixSums, dBias Sums, dy, x Buffer, l *Leaves)
 }
 
 // RowKernels work row by row or value by value.
 type RowKernels interface {
-	// Add computes y += x.
+	// Add computes y += x, both float32.
 	Add(y, x Buffer)
-	// GatherRows computes y[i] = x[rows[i]], for rows of cols values.
+	// GatherRows computes y[i] = x[rows[i]], for rows of cols values of float32.
 	GatherRows(y, x Buffer, rows Ints, cols int)
-	// ScatterAddRows computes y[rows[i]] += x[i], i ascending. rows do not descend.
+	// ScatterAddRows computes y[rows[i]] += x[i], i ascending, in float32. rows do not descend.
 	ScatterAddRows(y, x Buffer, rows Ints, cols int)
 	// SetInts sets y[at[i]] = x[i]. y is of type Int32. If an index repeats, its values are equal.
 	SetInts(y Buffer, at, x Ints)
 
 	// RMSNorm computes y = x · rsqrt(mean(x²) + eps) · weight for each of t rows of
-	// len(weight) values. The mean is a fold. y and x may be the same.
+	// len(weight) values. The mean is a fold. x is float32 or an activation. y and x may be the same.
 	RMSNorm(y, x, weight Buffer, t int, eps float32)
 	// NormLinear computes the RMSNorm of x and from it each projection, as Linear does without
-	// add. norm [T, len(weight)] is scratch.
+	// a start. x is float32. norm [T, len(weight)] is scratch.
 	NormLinear(outputs []Projection, norm, x, weight Buffer, t int, eps float32)
 	// RMSNormBackward writes dx, or adds to it with add, for l.Rows rows of heads vectors
 	// of len(weight) values. For each unit and each head it adds a gradient to dWeight, a
 	// chain over the unit's rows, ascending, that starts from 0. So the sums do not depend on
-	// how heads are divided among calls. x is the input of the forward pass. dx and dy may be
-	// the same if add is false.
+	// how heads are divided among calls. x is the input of the forward pass, float32 or activations, and
+	// dx is of its type. If add is false, dx and dy may be the same.
 	RMSNormBackward(dx Buffer, dWeight Sums, dy, x, weight Buffer, heads int, eps float32, add bool, l *Leaves)
 
 	// Rope rotates x [T, heads, dim] in place by each row's position. It rotates the
@@ -322,14 +379,15 @@ type RowKernels interface {
 //	s_j = chain of q·k_j over Dim
 //	m'  = max(m, round(c·max s_j) + 1), with c·max s_j clamped to ±2^19
 //	a   = 2^(m-m')
-//	p_j = 2^fma(s_j, c, -m'), or 0 if the row does not see j
+//	p_j = 2^fma(s_j, c, -m'), rounded to the type of activations, or 0 if the row does not see j
 //	l   = fma(l, a, fold of p_j)
 //	o   = chain of p_j·v_j over the tile that starts from o·a
 //
 // Tiles are in splits of KeySplit positions, aligned likewise. A split starts from m = -2^20, l = 0 and o = 0. At its
 // end, with n = max(M, m), x = 2^(M-n) and y = 2^(m-n), the sums over splits become M = n, L = fma(l, y, L·x) and O =
-// fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own; powers below
-// 2^-126 are 0. A maximum ignores NaN. If c·max s_j is far beyond ±2^19, the row's values are not finite. If q,
+// fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own: in FP32 a
+// polynomial of degree 6, and powers below 2^-126 are 0; in BF16 one of degree 3, and powers below 2^-60 are 0. In
+// BF16 the tile of o's chain has all its KeyTile positions, 0 for those that no row sees. A maximum ignores NaN. If c·max s_j is far beyond ±2^19, the row's values are not finite. If q,
 // k or v have values that are not finite, the values of their tree or sequence are undefined.
 type AttentionKernels interface {
 	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out and q [T, Q, Dim], k and v [T, KV,
@@ -345,7 +403,9 @@ type AttentionKernels interface {
 	//
 	// A part is PartRows rows of a segment, from its first; the last may be shorter. For each part, dk_j and dv_j are
 	// chains of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
-	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end.
+	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end. In BF16, dS_j
+	// and p_j are rounded to bfloat16 as factors of these chains, and the chain of dq fills up the last step of
+	// each segment with zeros.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
 	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes to slot
@@ -373,9 +433,9 @@ type VocabKernels interface {
 	// 2^-44: logp = (score - max) - log z, entropy = log z - u/z, and stats [N, 2]: max and z. Without
 	// finite logits they are NaN.
 	SoftmaxFinish(logp, entropy, stats, sums, max Buffer, n int)
-	// SoftmaxBackward turns logits, which are the columns from first on, into their
-	// gradient, given that of logp and the stats of SoftmaxFinish.
-	SoftmaxBackward(logits, dLogp, stats Buffer, targets Ints, first int, invTemp float32)
+	// SoftmaxBackward writes the gradient dLogits, activations, of logits, which are the columns from first
+	// on, given that of logp and the stats of SoftmaxFinish. dLogits and logits may be the same.
+	SoftmaxBackward(dLogits, logits, dLogp, stats Buffer, targets Ints, first int, invTemp float32)
 	// Sample draws a token for each row of logits [N, vocab]. It reports the token's
 	// log-probability under softmax(logits / Temperature), with the bits that the softmax
 	// kernels give for invTemp = 1/Temperature (1 if Temperature is 0). Top-k, then top-p,
@@ -392,7 +452,8 @@ type VocabKernels interface {
 
 // UpdateKernels serve the optimizer. Each call takes all tensors of a model.
 type UpdateKernels interface {
-	// AdamW updates w, m and v of each update from its gradient, elementwise. The gradient is
+	// AdamW updates w, m and v of each update from its gradient, elementwise, and then converts w to its copy, if it
+	// has one. The gradient is
 	// float32(float64(g)) · p.GradScale.
 	AdamW(updates []Update, p AdamWParams)
 	// SumSquares sets sums[i] to the sum of squares of x[i]: folds of 4,096 values each,
@@ -419,7 +480,7 @@ type Ceilings struct {
 	All Ceiling `json:"all_threads"`
 }
 
-// Numerics is the version of the kernels' arithmetic: the orders of reduction, the fixed-point
+// NumericsVersion is the version of the kernels' arithmetic: the orders of reduction, the fixed-point
 // sums, the kernels' own exp and log, and the float64 functions (internal/rounded) behind losses,
 // learning rates and rotary tables. It rises with each change that gives other bits.
-const Numerics = 5
+const NumericsVersion = 5

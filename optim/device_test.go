@@ -54,12 +54,12 @@ func devices(t *testing.T, test func(t *testing.T, dev npu.Device)) {
 	t.Helper()
 	for _, row := range []struct {
 		name    string
-		open    func(int) (npu.Device, error)
+		open    func(npu.Numerics, int) (npu.Device, error)
 		threads int
 	}{{"cpu", cpu.Open, 1}, {"cpu", cpu.Open, 3}, {"go", cpu.OpenPureGo, 1}} {
 		t.Run(fmt.Sprintf("%s/%d", row.name, row.threads), func(t *testing.T) {
 			t.Parallel()
-			dev, err := row.open(row.threads)
+			dev, err := row.open(npu.FP32, row.threads)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, dev.Close()) }()
 			test(t, dev)

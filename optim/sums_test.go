@@ -41,7 +41,7 @@ func TestFixedPointError(t *testing.T) {
 // lengths are between 1 and length.
 func gradientErrors(t *testing.T, a loss.Aggregation, responses, length int) (fixed, chain float64) {
 	const n, k = 4, 4
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer dev.Close()
 	memory := func(dtype npu.DType, values int) npu.Buffer {

@@ -177,9 +177,9 @@ func (a *audit) verify(dir string, step int) error {
 		return differs("%v", err)
 	case state.Step != step:
 		return differs("%s is a checkpoint after step %d, expected step %d", dir, state.Step, step)
-	case state.Numerics != npu.Numerics:
+	case state.Numerics != npu.NumericsVersion:
 		return usage.Errorf("the run was trained with version %d of the arithmetic (0: PyTorch ranks, or easyrl "+
-			"before version 2), and this easyrl has version %d: expected the same", state.Numerics, npu.Numerics)
+			"before version 2), and this easyrl has version %d: expected the same", state.Numerics, npu.NumericsVersion)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // OpenDevice opens a device of the given kind with the given number of threads, 0 for
 // all. Its errors are usage errors.
 func OpenDevice(kind string, threads int) (npu.Device, error) {
-	dev, err := device.Open(kind, threads)
+	dev, err := device.Open(kind, npu.FP32, threads)
 	switch {
 	case err != nil && (kind == configs.CUDA || kind == configs.Ascend):
 		return nil, usage.Errorf("device.kind is %q, expected %q or the path of a kernel library: %w", kind,

@@ -83,10 +83,10 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 		if j.state, err = trainer.Resume(ctx, from, j.models); err != nil {
 			return ranks.UsageUnlessRank(err)
 		}
-		if was := j.state.Numerics; was != npu.Numerics {
+		if was := j.state.Numerics; was != npu.NumericsVersion {
 			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version "+
 				"2), now %d. The weights will differ by rounding from those of an uninterrupted run",
-				from, was, npu.Numerics)
+				from, was, npu.NumericsVersion)
 		}
 		if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 &&
 			!trimodel.HasSampled(from) {
@@ -94,7 +94,7 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 				j.cfg.Loss.OldPolicy, from, step, step+1)
 		}
 	}
-	j.state.Numerics = npu.Numerics
+	j.state.Numerics = npu.NumericsVersion
 	return nil
 }
 

@@ -30,7 +30,7 @@ func tinyShape() *model.Config {
 
 func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models {
 	t.Helper()
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	w, err := model.NewWeights(dev, tinyShape(), npu.Weights)

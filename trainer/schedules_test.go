@@ -130,7 +130,7 @@ func (k task) train(t *testing.T, s schedule) (out result) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		open := func(threads int) npu.Device {
-			dev, err := cpu.Open(threads)
+			dev, err := cpu.Open(npu.FP32, threads)
 			require.NoError(t, err)
 			return dev
 		}

@@ -111,7 +111,7 @@ type State struct {
 	// Both determine the training order, which Position is an index of. Unknown values are "" and 0.
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
-	// Numerics is npu.Numerics of the process that wrote the checkpoint. It is 0 for PyTorch
+	// Numerics is npu.NumericsVersion of the process that wrote the checkpoint. It is 0 for PyTorch
 	// ranks and before version 2.
 	Numerics int `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.

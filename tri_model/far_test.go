@@ -17,7 +17,7 @@ import (
 func openFar(t *testing.T) (dev npu.Device, library string) {
 	t.Helper()
 	library = far.Library(t)
-	dev, err := device.Open(library, 1)
+	dev, err := device.Open(library, npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = dev.Close() }) // a fault may have left a failure
 	return dev, library

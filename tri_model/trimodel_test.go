@@ -24,7 +24,7 @@ func shape() *model.Config {
 
 func open(t *testing.T, cfg Config) *Models {
 	t.Helper()
-	dev, err := cpu.Open(2)
+	dev, err := cpu.Open(npu.FP32, 2)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return openOn(t, dev, cfg)
@@ -275,7 +275,7 @@ func (d *little) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 // If memory runs out, New frees everything.
 func TestFailedNewFreesEverything(t *testing.T) {
 	t.Parallel()
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer dev.Close()
 	for left := 1; ; left++ {

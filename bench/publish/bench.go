@@ -68,7 +68,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build easyrl: %w: %s", err, out)
 	}
-	if b.dev, err = cpu.Open(0); err != nil {
+	if b.dev, err = cpu.Open(npu.FP32, 0); err != nil {
 		return err
 	}
 	if err := b.makeModel(); err != nil {

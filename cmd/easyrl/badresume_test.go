@@ -92,7 +92,7 @@ func TestResumeWithOtherArithmetic(t *testing.T) {
 	path := filepath.Join(folder, "trainer", "state.json")
 	state, err := os.ReadFile(path)
 	require.NoError(t, err)
-	before := fmt.Sprintf(`"numerics": %d`, npu.Numerics)
+	before := fmt.Sprintf(`"numerics": %d`, npu.NumericsVersion)
 	require.Contains(t, string(state), before)
 	older := []byte(strings.Replace(string(state), before, `"numerics": 1`, 1))
 	require.NoError(t, os.WriteFile(path, older, 0o644))
@@ -104,7 +104,7 @@ func TestResumeWithOtherArithmetic(t *testing.T) {
 	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(older), 1)), 0o644))
 	warning := fmt.Sprintf(
 		"was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now %d.",
-		npu.Numerics)
+		npu.NumericsVersion)
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, warning)

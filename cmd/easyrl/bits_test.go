@@ -18,7 +18,7 @@ import (
 
 // The bits of a run are those of this test on every machine: with and without cgo, on processors that
 // fuse products and sums and on others. Those of weights and moments change only with
-// npu.Numerics.
+// npu.NumericsVersion.
 func TestBitsOfARun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/run"
@@ -53,7 +54,7 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	require.NoError(t, err)
 	f, err := folder.Random("tiny", filepath.Dir(cfg.Model.Init.Config), shape, cfg.Run.Seed)
 	require.NoError(t, err)
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, dev, 1) }
 	said = make(chan string, 100)

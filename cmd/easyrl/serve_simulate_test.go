@@ -16,6 +16,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
@@ -29,7 +30,7 @@ func checksumOf(t *testing.T, dir string) string {
 	t.Helper()
 	f, err := folder.Open(dir)
 	require.NoError(t, err)
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer dev.Close() //nolint:errcheck // only a test
 	w, err := f.Weights(dev)

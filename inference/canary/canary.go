@@ -148,7 +148,7 @@ func (r *Reference) Perturb(context.Context) (*publish.Perturbed, error) {
 
 // newPerturbed makes perturbed weights and computes the log-probabilities of prompt under them.
 func (r *Reference) newPerturbed(prompt []int32) (p *perturbed, err error) {
-	dev, err := device.Open(device.CPU, 0)
+	dev, err := device.Open(device.CPU, npu.FP32, 0)
 	if err != nil {
 		return nil, err
 	}

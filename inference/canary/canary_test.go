@@ -37,7 +37,7 @@ func TestPromptUsesRunTokens(t *testing.T) {
 func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	t.Parallel()
 	shape := tinyShape(t)
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer dev.Close()
 	w, err := model.NewWeights(dev, shape, npu.Weights)

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -41,7 +42,7 @@ func sum(rng *rand.Rand) []int32 {
 // or discourage responses. They start from a decoder that has learned to add a little.
 func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 	w := quickstart(t, tied)
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default(),

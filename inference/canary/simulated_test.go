@@ -53,8 +53,9 @@ func (d foreign) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.round(y)
 }
 
-func (d foreign) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	d.Device.Linear(y, x, w, bias, t, add)
+func (d foreign) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int,
+	start npu.Start) {
+	d.Device.Linear(y, x, w, bias, t, start)
 	d.round(y)
 }
 
@@ -118,7 +119,7 @@ type server struct {
 
 // serve starts a server that has loaded these values.
 func serve(t *testing.T, shape *model.Config, loaded values, bf16 bool) *server {
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	untied := *shape
 	untied.Tied = false

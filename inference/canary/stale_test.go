@@ -37,7 +37,7 @@ func random(t *testing.T, kind string, layers, hidden int, tied bool) *model.Wei
 }
 
 func allocate(t *testing.T, shape *model.Config) *model.Weights {
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	w, err := model.NewWeights(dev, shape, npu.Weights)

@@ -30,7 +30,7 @@ func modelShapes() map[string]*model.Config {
 
 func openCPU(t testing.TB, threads int) npu.Device {
 	t.Helper()
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	require.NoError(t, err)
 	return dev
 }

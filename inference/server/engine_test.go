@@ -81,7 +81,7 @@ func openEngine(t *testing.T, cfg engine.Config) engineBackend {
 		VocabSize:    fakeEOS + 1,
 		MaxPositions: 512, NormEps: 1e-5, RopeTheta: 10000, InitStd: 0.3, BOS: -1}
 	open := func() npu.Device {
-		dev, err := cpu.Open(1)
+		dev, err := cpu.Open(npu.FP32, 1)
 		require.NoError(t, err)
 		return dev
 	}

@@ -63,7 +63,7 @@ func logprobs(t *testing.T, dir, config string, ids []int32) []float32 {
 	t.Helper()
 	shape, err := arch.ParseConfig([]byte(config))
 	require.NoError(t, err)
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer dev.Close()
 	w, err := model.NewWeights(dev, shape, npu.Weights)

@@ -48,7 +48,7 @@ func TestTransformers(t *testing.T) {
 			require.NoError(t, err)
 			var want golden
 			require.NoError(t, json.Unmarshal(b, &want))
-			dev, err := cpu.Open(1)
+			dev, err := cpu.Open(npu.FP32, 1)
 			require.NoError(t, err)
 			defer dev.Close()
 			shape, err := arch.ReadConfig(dir)

@@ -43,7 +43,7 @@ func BenchmarkHandOn(b *testing.B) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			dev, err := cpu.Open(1)
+			dev, err := cpu.Open(npu.FP32, 1)
 			require.NoError(b, err)
 			group, err := parallel.NewGroup(end, "tp", []int{0, 1}, 0)
 			require.NoError(b, err)
@@ -60,7 +60,11 @@ func BenchmarkHandOn(b *testing.B) {
 				var chunks []span
 				c.Rows(y, npu.Buffer{}, t, width, func(lo, hi int, add bool) {
 					began := time.Now()
-					dev.Linear(y.Slice(lo*width, hi*width), x.Slice(lo*inner, hi*inner), w, npu.Buffer{}, hi-lo, add)
+					start := npu.Fresh
+					if add {
+						start = npu.Continue
+					}
+					dev.Linear(y.Slice(lo*width, hi*width), x.Slice(lo*inner, hi*inner), w, npu.Buffer{}, hi-lo, start)
 					chunks = append(chunks, span{began, time.Now()})
 				})
 				mu.Lock()

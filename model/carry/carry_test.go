@@ -67,11 +67,11 @@ func testSums(t *testing.T, open func() (npu.Device, error)) {
 
 func TestSums(t *testing.T) {
 	t.Parallel()
-	testSums(t, func() (npu.Device, error) { return cpu.Open(1) })
+	testSums(t, func() (npu.Device, error) { return cpu.Open(npu.FP32, 1) })
 }
 
 func TestFarSums(t *testing.T) {
 	t.Parallel()
 	lib := far.Library(t)
-	testSums(t, func() (npu.Device, error) { return device.Open(lib, 1) })
+	testSums(t, func() (npu.Device, error) { return device.Open(lib, npu.FP32, 1) })
 }

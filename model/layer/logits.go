@@ -58,7 +58,7 @@ func (h *Logits) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targe
 		logits := h.logits.Slice(0, rows*w.Rows)
 		maxima := h.max.Slice(0, rows)
 		sums := h.sums.Slice(0, rows*npu.SoftmaxSums)
-		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
+		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, npu.Fresh)
 		h.dev.SoftmaxMax(maxima, logits, rows, invTemp)
 		if h.carry != nil {
 			h.carry.Max(maxima)
@@ -88,9 +88,9 @@ func (h *Logits) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.B
 			part := matrixRows(h.dev, w, first, last)
 			logits := h.logits.Slice(0, n*(last-first))
 			if !kept {
-				h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
+				h.dev.Linear(logits, x, part, npu.Buffer{}, n, npu.Fresh)
 			}
-			h.dev.SoftmaxBackward(logits, dLogp, stats, targets, h.first+first, invTemp)
+			h.dev.SoftmaxBackward(logits, logits, dLogp, stats, targets, h.first+first, invTemp)
 			h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, add || first > 0)
 			h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
 		}
@@ -112,9 +112,9 @@ func (h *Logits) backwardDivided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, 
 	n := targets.Len()
 	logits := h.logits.Slice(0, n*w.Rows)
 	if !kept {
-		h.dev.Linear(logits, x, w, npu.Buffer{}, n, false)
+		h.dev.Linear(logits, x, w, npu.Buffer{}, n, npu.Fresh)
 	}
-	h.dev.SoftmaxBackward(logits, dLogp, stats, targets, h.first, invTemp)
+	h.dev.SoftmaxBackward(logits, logits, dLogp, stats, targets, h.first, invTemp)
 	h.carry.Rows(dx, npu.Buffer{}, n, w.Cols, func(lo, hi int, add bool) {
 		dy := logits.Slice(lo*w.Rows, hi*w.Rows)
 		h.dev.LinearBackwardInput(dx.Slice(lo*w.Cols, hi*w.Cols),

@@ -15,7 +15,7 @@ import (
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	const n, vocab, d = 40, 1003, 24
-	dev, err := cpu.Open(2)
+	dev, err := cpu.Open(npu.FP32, 2)
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(16, 17))
 	buffer := func(length int) npu.Buffer {

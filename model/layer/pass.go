@@ -91,7 +91,7 @@ func (p *Pass) Project(x, weight npu.Buffer, outputs ...npu.Projection) {
 	}
 	p.Normalize(x, weight)
 	for _, o := range p.outputs {
-		p.Dev.Linear(o.Y, p.Norm, o.W, o.Bias, p.Rows, false)
+		p.Dev.Linear(o.Y, p.Norm, o.W, o.Bias, p.Rows, npu.Fresh)
 	}
 }
 
@@ -100,14 +100,22 @@ func (p *Pass) Project(x, weight npu.Buffer, outputs ...npu.Projection) {
 func (p *Pass) Linear(y, start, x npu.Buffer, w npu.Matrix) {
 	if p.Carry != nil {
 		p.sum(y, start, p.Norm, true, w.Rows, func(y npu.Buffer, lo, hi int, add bool) {
-			p.Dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, add)
+			p.Dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, continued(add))
 		})
 		return
 	}
 	if y.Addr() != start.Addr() {
 		p.Dev.Copy(y, start)
 	}
-	p.Dev.Linear(y, x, w, npu.Buffer{}, p.Rows, true)
+	p.Dev.Linear(y, x, w, npu.Buffer{}, p.Rows, npu.Add)
+}
+
+// continued returns how a product treats the values in its output: it continues them or overwrites them.
+func continued(add bool) npu.Start {
+	if add {
+		return npu.Continue
+	}
+	return npu.Fresh
 }
 
 // sum computes y = start + Σ products over the tensor ranks, or without start if started is false.

@@ -66,7 +66,7 @@ func pairs(segments []npu.Segment) (rows, n int) {
 // random values.
 func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 	b.Helper()
-	d, err := cpu.Open(1)
+	d, err := cpu.Open(npu.FP32, 1)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, d.Close()) })
 	r := rand.New(rand.NewPCG(1, 2))

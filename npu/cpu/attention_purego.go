@@ -139,7 +139,7 @@ const (
 func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.Attention(dOut, dq, dk, dv, forest, h)
-	d.check.Len("attention backward: dq", dq, q.Len())
+	d.check.Values("attention backward: dq", dq, q.Len())
 	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h))
 	segments := segmentList(forest)
 	b := pureGoBackward{

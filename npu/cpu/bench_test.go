@@ -28,9 +28,9 @@ func BenchmarkDense(b *testing.B) {
 		for _, s := range shapes {
 			d := open(b, func(n int) (npu.Device, error) {
 				if isa == "go" {
-					return cpu.OpenPureGo(n)
+					return cpu.OpenPureGo(npu.FP32, n)
 				}
-				return cpu.OpenISA(isa, n)
+				return cpu.OpenISA(isa, npu.FP32, n)
 			}, 1)
 			x, y := alloc(b, d, s.m*s.k, 1), alloc(b, d, s.m*s.n, 1)
 			w := npu.Matrix{Buffer: alloc(b, d, d.MatrixLen(s.n, s.k), 0), Rows: s.n, Cols: s.k}
@@ -39,7 +39,7 @@ func BenchmarkDense(b *testing.B) {
 				name string
 				call func()
 			}{
-				{"forward", func() { d.Linear(y, x, w, npu.Buffer{}, s.m, false) }},
+				{"forward", func() { d.Linear(y, x, w, npu.Buffer{}, s.m, npu.Fresh) }},
 				{"input", func() { d.LinearBackwardInput(x, []npu.Product{{DY: y, W: w, Block: s.n}}, s.m, false) }},
 				{"weight", func() { d.LinearBackwardWeight(dw, npu.Sums{}, y, x, one) }},
 			} {
@@ -61,7 +61,7 @@ func BenchmarkLeaves(b *testing.B) {
 	const rows = 10000
 	for _, s := range [][2]int{{128, 128}, {384, 128}, {512, 512}, {1536, 512}} {
 		n, k := s[0], s[1]
-		d := open(b, cpu.Open, 1)
+		d := open(b, in(npu.FP32, cpu.Open), 1)
 		x, dy, dw := alloc(b, d, rows*k, 1), alloc(b, d, rows*n, 1), matrixSums(b, d, n, k)
 		for _, leaf := range []int{20, 100, 200, 1000, 10000} {
 			l := leaves(b, d, rows, leaf)
@@ -80,7 +80,7 @@ func BenchmarkLeaves(b *testing.B) {
 func BenchmarkEmbedBackward(b *testing.B) {
 	const rows, vocab = 8192, 32768
 	for _, cols := range []int{128, 896} {
-		d := open(b, cpu.Open, 1)
+		d := open(b, in(npu.FP32, cpu.Open), 1)
 		dy, dw := alloc(b, d, rows*cols, 1), matrixSums(b, d, vocab, cols)
 		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 2, vocab-1)
 		ids := make([]int32, rows)

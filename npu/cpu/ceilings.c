@@ -77,11 +77,11 @@ CEILINGS(portable, , quad, 4, 12, quad_set1, quad_load, quad_add, quad_fmadd)
 #endif
 
 /* Returns the loops of an instruction set by its number in easyrl_cpu_table, or the best ones
- * for 0. The machine must support the instruction set. */
+ * for -1. The machine must support the instruction set. */
 static const ceiling_loops *loops_of(int32_t isa) {
 #if defined(__x86_64__)
-  if (isa == 3 || (isa == 0 && easyrl_cpu_avx512())) return &loops_avx512;
-  if (isa == 2 || (isa == 0 && easyrl_cpu_avx2())) return &loops_avx2;
+  if (isa == 2 || (isa < 0 && easyrl_cpu_avx512())) return &loops_avx512;
+  if (isa == 1 || (isa < 0 && easyrl_cpu_avx2())) return &loops_avx2;
 #endif
   (void)isa;
   return &loops_portable;

@@ -82,7 +82,7 @@ func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 // memory allocates a set of about size bytes on the device, so that it has the page size of
 // weights, and writes all of it, so that all pages exist.
 func memory(size int64) (set []float32, free func(), err error) {
-	dev, err := Open(1)
+	dev, err := Open(npu.FP32, 1)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,7 +19,7 @@ import (
 // loopsOf returns the C loops of an instruction set that this machine runs. The empty
 // name selects the best.
 func loopsOf(isa string) loops {
-	number := C.int32_t(slices.Index(isas(), isa))
+	number := C.int32_t(slices.Index(isas(), isa)) // -1 for the best
 	first := func(p []float32) *C.float { return (*C.float)(unsafe.SliceData(p)) }
 	return loops{
 		fma:  func(rounds int) float64 { return float64(C.easyrl_ceiling_fma(number, C.int64_t(rounds))) },

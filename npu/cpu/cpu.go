@@ -29,10 +29,10 @@ func threadCount(threads int) (int, error) {
 
 // OpenPureGo opens the device with pure-Go kernels. Open does the same in a build
 // without cgo. With cgo, Open's kernels are much faster.
-func OpenPureGo(threads int) (npu.Device, error) {
+func OpenPureGo(numerics npu.Numerics, threads int) (npu.Device, error) {
 	n, err := threadCount(threads)
 	if err != nil {
 		return nil, err
 	}
-	return newPureGo(n), nil
+	return newPureGo(numerics, n), nil
 }

@@ -7,12 +7,13 @@ package cpu
 #cgo LDFLAGS: -lpthread -lm
 #include "../csrc/easyrl_device.h"
 
-const easyrl_device_api *easyrl_cpu_table(int32_t isa);
+const easyrl_device_api *easyrl_cpu_table(int32_t isa, easyrl_dtype type);
 */
 import "C"
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/easyrl/easyrl/npu"
@@ -20,19 +21,21 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
 
-// isas returns the instruction sets in the order of their numbers in device.c. The first, "", is
-// the best of this machine. A build for another architecture lacks some.
-func isas() []string { return []string{"", "portable", "avx2", "avx512"} }
+// isas returns the instruction sets by their numbers in device.c, in ascending order of speed. A build for another
+// architecture lacks some.
+func isas() []string { return []string{"portable", "avx2", "avx512"} }
 
 // Open opens the device with the best instruction set of this machine on the given
 // number of threads, 0 for all cores.
-func Open(threads int) (npu.Device, error) { return OpenISA("", threads) }
+func Open(numerics npu.Numerics, threads int) (npu.Device, error) {
+	return OpenISA("", numerics, threads)
+}
 
 // ISAs returns the instruction sets that OpenISA accepts on this machine.
 func ISAs() []string {
 	var names []string
 	for i, name := range isas() {
-		if i > 0 && C.easyrl_cpu_table(C.int32_t(i)) != nil {
+		if C.easyrl_cpu_table(C.int32_t(i), C.EASYRL_FLOAT32) != nil {
 			names = append(names, name)
 		}
 	}
@@ -40,17 +43,17 @@ func ISAs() []string {
 }
 
 // OpenISA opens the device with one of ISAs. The empty name selects the best.
-func OpenISA(isa string, threads int) (npu.Device, error) {
+func OpenISA(isa string, numerics npu.Numerics, threads int) (npu.Device, error) {
 	n, err := threadCount(threads)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range isas() {
-		if name != isa {
+	for i, name := range slices.Backward(isas()) {
+		if isa != "" && isa != name {
 			continue
 		}
-		if table := C.easyrl_cpu_table(C.int32_t(i)); table != nil {
-			return ctable.FromTable(unsafe.Pointer(table), n)
+		if table := C.easyrl_cpu_table(C.int32_t(i), C.easyrl_dtype(numerics.Type())); table != nil {
+			return ctable.FromTable(unsafe.Pointer(table), numerics, n)
 		}
 	}
 	return nil, fmt.Errorf("open cpu: instruction set %q, expected one of %q", isa, ISAs())

@@ -20,12 +20,12 @@ func TestConformance(t *testing.T) {
 	for _, isa := range cpu.ISAs() {
 		t.Run(isa, func(t *testing.T) {
 			t.Parallel()
-			test(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, threads) })
+			test(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, npu.FP32, threads) })
 		})
 	}
 	t.Run("go", func(t *testing.T) {
 		t.Parallel()
-		nputest.Run(t, cpu.OpenPureGo)
+		nputest.Run(t, in(npu.FP32, cpu.OpenPureGo))
 	})
 }
 
@@ -36,9 +36,14 @@ func TestSameBits(t *testing.T) {
 	}
 	var all []npu.Device
 	for _, isa := range cpu.ISAs() {
-		all = append(all, open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, n) }, 1))
+		all = append(all, open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, npu.FP32, n) }, 1))
 	}
-	nputest.Same(t, open(t, cpu.OpenPureGo, 2), all...)
+	nputest.Same(t, open(t, in(npu.FP32, cpu.OpenPureGo), 2), all...)
+}
+
+// in returns open for some numerics.
+func in(numerics npu.Numerics, open func(npu.Numerics, int) (npu.Device, error)) func(int) (npu.Device, error) {
+	return func(threads int) (npu.Device, error) { return open(numerics, threads) }
 }
 
 func open(t testing.TB, open func(int) (npu.Device, error), threads int) npu.Device {
@@ -52,8 +57,8 @@ func open(t testing.TB, open func(int) (npu.Device, error), threads int) npu.Dev
 // A fork of the host's memory has its own threads.
 func TestFork(t *testing.T) {
 	t.Parallel()
-	for _, from := range []func(int) (npu.Device, error){cpu.Open, cpu.OpenPureGo} {
-		d := open(t, from, 1)
+	for _, from := range []func(npu.Numerics, int) (npu.Device, error){cpu.Open, cpu.OpenPureGo} {
+		d := open(t, in(npu.FP32, from), 1)
 		f := open(t, d.Fork, 3)
 		require.Equal(t, 1, npu.Threads(d))
 		require.Equal(t, 3, npu.Threads(f))
@@ -65,15 +70,15 @@ func TestFork(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	d := open(t, cpu.Open, 0)
+	d := open(t, in(npu.FP32, cpu.Open), 0)
 	require.Positive(t, npu.Threads(d))
 	require.Contains(t, d.Info().Name, "cpu/")
 	require.True(t, d.Info().Exact)
 	require.Same(t, npu.Host, d.Space())
-	_, err := cpu.Open(-1)
+	_, err := cpu.Open(npu.FP32, -1)
 	require.ErrorContains(t, err, "-1 threads")
-	_, err = cpu.Open(100000)
+	_, err = cpu.Open(npu.FP32, 100000)
 	require.ErrorContains(t, err, "100000 threads")
-	_, err = cpu.OpenISA("mmx", 1)
+	_, err = cpu.OpenISA("mmx", npu.FP32, 1)
 	require.ErrorContains(t, err, `instruction set "mmx", expected`)
 }

@@ -121,15 +121,15 @@ func chain(acc []float32, a float32, b []float32) {
 }
 
 // Linear implements npu.Device.
-func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	d.check.Linear("linear", y, x, w, bias, t)
+func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, start npu.Start) {
+	d.check.Linear(y, x, w, bias, t, start)
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
 		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
 		for i := range t {
 			acc := y.Float32s()[i*w.Rows+lo : i*w.Rows+hi]
 			switch {
-			case add: // the chains start from y
+			case start != npu.Fresh: // the chains start from y
 			case !bias.IsNil():
 				copy(acc, bias.Float32s()[lo:hi])
 			default:
@@ -144,7 +144,7 @@ func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, a
 
 // LinearBackwardInput implements npu.Device.
 func (d *pureGo) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
-	d.check.Products(dx, products, t)
+	d.check.Products(dx, products, t, add)
 	cols := products[0].W.Cols
 	rows := make([][]float32, len(products)) // weights, row-major
 	for i := range products {

@@ -138,20 +138,17 @@ void device_zero(easyrl_device *d, void *x, int64_t bytes) {
   memset(x, 0, (size_t)bytes);
 }
 
-__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v5(void) {
-  const easyrl_device_api *table = easyrl_cpu_avx512();
-  if (!table) table = easyrl_cpu_avx2();
-  return table ? table : easyrl_cpu_portable();
+/* Returns the table of an instruction set by its number, in ascending order of speed. It returns NULL if this machine
+ * does not support the instruction set. */
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa, easyrl_dtype type) {
+  typedef const easyrl_device_api *(*table)(void);
+  static const table float32[] = {easyrl_cpu_portable, easyrl_cpu_avx2, easyrl_cpu_avx512};
+  static const table bfloat16[] = {easyrl_cpu_portable_bf16, easyrl_cpu_avx2_bf16, easyrl_cpu_avx512_bf16};
+  return (type == EASYRL_FLOAT32 ? float32 : bfloat16)[isa]();
 }
 
-/* Returns the table of an instruction set by its number, or that of the best one for 0. It
- * returns NULL if this machine does not support the instruction set. */
-EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
-  switch (isa) {
-    case 0: return easyrl_device_api_v5();
-    case 1: return easyrl_cpu_portable();
-    case 2: return easyrl_cpu_avx2();
-    case 3: return easyrl_cpu_avx512();
-  }
-  return 0;
+__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v5(easyrl_dtype type) {
+  for (int32_t isa = 2; isa > 0; isa--)
+    if (easyrl_cpu_table(isa, type)) return easyrl_cpu_table(isa, type);
+  return easyrl_cpu_table(0, type);
 }

@@ -9,7 +9,7 @@
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,prefer-vector-width=512")
 #endif
 #define SIMD_AVX512
-#define KERNELS_TABLE easyrl_cpu_avx512
+#define KERNELS_TABLE KERNELS_TABLE_OF(avx512)
 #define KERNELS_SUPPORTED                                                                           \
   (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                       \
    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
@@ -18,5 +18,5 @@
 #pragma clang attribute pop
 #endif
 #else
-const easyrl_device_api *easyrl_cpu_avx512(void) { return 0; }
+const easyrl_device_api *KERNELS_TABLE_OF(avx512)(void) { return 0; }
 #endif

@@ -13,7 +13,7 @@ import (
 // An allocation that fails says how much was asked for, in GiB.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	d, err := Open(1)
+	d, err := Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer d.Close() //nolint:errcheck // nothing is pending
 	b, err := d.Alloc(npu.Float32, 1<<20, npu.Weights)
@@ -26,7 +26,7 @@ func TestOutOfMemory(t *testing.T) {
 
 // Kernels are called thousands of times a second. A call makes no garbage.
 func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the process's
-	d, err := Open(1)
+	d, err := Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer d.Close() //nolint:errcheck // nothing is pending
 	alloc := func(dtype npu.DType, n int) npu.Buffer {
@@ -69,7 +69,7 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 			d.Zero(y)
 		},
 		"embed":  func() { d.Embed(x, w, list); d.EmbedBackward(dw, y, &tokens, f) },
-		"linear": func() { d.Linear(y, x, w, npu.Buffer{}, t1, false) },
+		"linear": func() { d.Linear(y, x, w, npu.Buffer{}, t1, npu.Fresh) },
 		"linear backward": func() {
 			d.LinearBackwardInput(x, products, t1, false)
 			d.LinearBackwardWeight(dw, db, y, x, &leaves)
@@ -98,7 +98,7 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 			d.SoftmaxMax(row, x, t1, 1)
 			d.SoftmaxSum(softmax, row, x, list, 0, 1, false)
 			d.SoftmaxFinish(row, row, stats.Slice(0, 2*t1), softmax, row, t1)
-			d.SoftmaxBackward(x, row, stats.Slice(0, 2*t1), list, 0, 1)
+			d.SoftmaxBackward(x, x, row, stats.Slice(0, 2*t1), list, 0, 1)
 			d.Sample(ids, row, y, dim, params)
 		},
 		"update": func() {

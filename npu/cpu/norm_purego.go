@@ -10,7 +10,7 @@ import (
 // is a fold whose partial sums are chains of fused multiply-adds.
 func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
-	d.check.Norm("rms norm", weight, t, y, x)
+	d.check.Norm(y, x, weight, t)
 	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
 	d.parallel(t, func(row int) {
 		xr, yr := xs[row*n:(row+1)*n], ys[row*n:(row+1)*n]
@@ -26,7 +26,7 @@ func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 	d.check.NormLinear(outputs, norm, x, weight, t)
 	d.RMSNorm(norm, x, weight, t, eps)
 	for _, o := range outputs {
-		d.Linear(o.Y, norm, o.W, o.Bias, t, false)
+		d.Linear(o.Y, norm, o.W, o.Bias, t, npu.Fresh)
 	}
 }
 
@@ -36,9 +36,7 @@ func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
 	add bool, l *npu.Leaves) {
 	n := weight.Len()
-	d.check.Leaves("rms norm backward", l)
-	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward: dWeight", dWeight, n)
+	d.check.NormBackward(dx, dWeight, dy, x, weight, heads, l)
 	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
 	gradient := fixedSums(dWeight, l.FixedPoint)
 	start := 0

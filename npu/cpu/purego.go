@@ -28,8 +28,9 @@ const pureGoName = "cpu/go"
 // other bits. A conversion forces the rounding (Go specification, "Floating-point operators").
 // Where the C kernels do fuse, these call fma32.
 type pureGo struct {
-	check   check.Device
-	failure error // first failure since the last Sync
+	numerics npu.Numerics
+	check    check.Device
+	failure  error // first failure since the last Sync
 
 	threads int
 	limit   atomic.Int64 // number of threads that kernels may use, at most threads
@@ -43,20 +44,22 @@ var (
 	_ npu.Cores  = (*pureGo)(nil)
 )
 
-func newPureGo(threads int) *pureGo {
+func newPureGo(numerics npu.Numerics, threads int) *pureGo {
 	d := &pureGo{
-		check:   check.Device{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen},
-		threads: threads, blocks: map[uintptr]allocation{},
+		check:    check.Device{Name: pureGoName, Space: npu.Host, Type: numerics.Type(), MatrixLen: matrixLen},
+		numerics: numerics, threads: threads, blocks: map[uintptr]allocation{},
 	}
 	d.Limit(threads)
 	return d
 }
 
 // Info implements npu.Device.
-func (*pureGo) Info() npu.Info { return npu.Info{Name: pureGoName, Exact: true} }
+func (d *pureGo) Info() npu.Info {
+	return npu.Info{Name: pureGoName, Exact: true, Numerics: d.numerics}
+}
 
 // Fork implements npu.Device. All devices of the host share its memory.
-func (*pureGo) Fork(threads int) (npu.Device, error) { return OpenPureGo(threads) }
+func (d *pureGo) Fork(threads int) (npu.Device, error) { return OpenPureGo(d.numerics, threads) }
 
 // Close implements npu.Device.
 func (d *pureGo) Close() error {

@@ -94,19 +94,22 @@ func (d *pureGo) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d *pureGo) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
+func (d *pureGo) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int,
+	invTemp float32) {
+	cols := d.check.SoftmaxBackward(dLogits, logits, dLogp, stats, targets, first)
+	gradients, done := write(dLogits)
+	defer done()
 	d.parallel(targets.Len(), func(i int) {
 		m, inv := stats.Float32s()[2*i], 1/stats.Float32s()[2*i+1]
 		g := float32(dLogp.Float32s()[i] * invTemp)
-		x := logits.Float32s()[i*cols : (i+1)*cols]
-		for j, v := range x {
+		dx := gradients[i*cols : (i+1)*cols]
+		for j, v := range logits.Float32s()[i*cols : (i+1)*cols] {
 			e, _ := expOf(float32(v*invTemp), m)
 			onehot := float32(0)
 			if first+j == int(targets.Int32s()[i]) {
 				onehot = 1
 			}
-			x[j] = float32(float32(onehot-float32(e*inv)) * g)
+			dx[j] = float32(float32(onehot-float32(e*inv)) * g)
 		}
 	})
 }

@@ -128,7 +128,7 @@ static void att_forward_block(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_attention(easyrl_device *d, float *out, float *stats, const float *q, const float *k, const float *v,
+static void kernel_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v,
                              easyrl_segments segments, easyrl_heads h) {
   att_forward a = {.out = out, .stats = stats, .q = q, .k = k, .v = v};
   att_forest_measure(&a.f, segments, h);
@@ -410,9 +410,9 @@ static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {
   return i;
 }
 
-static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, float *dv, const float *d_out,
-                                      const float *out, const float *stats, const float *q, const float *k,
-                                      const float *v, easyrl_segments segments, easyrl_heads h) {
+static void kernel_attention_backward(easyrl_device *d, void *dq, void *dk, void *dv, const void *d_out,
+                                      const void *out, const float *stats, const void *q, const void *k,
+                                      const void *v, easyrl_segments segments, easyrl_heads h) {
   att_backward a = {.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .out = out, .stats = stats, .q = q, .k = k, .v = v};
   att_forest_measure(&a.f, segments, h);
   int64_t shared = att_forest_floats(&a.f), threads = pool_threads(d->pool);

@@ -48,7 +48,7 @@ static void cache_write_rows(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_cache_write(easyrl_device *d, float *cache_k, float *cache_v, const float *k, const float *v,
+static void kernel_cache_write(easyrl_device *d, void *cache_k, void *cache_v, const void *k, const void *v,
                                const int32_t *slots, int32_t t, easyrl_heads h) {
   cache_rows a = {cache_k, cache_v, k, v, slots, t, h};
   pool_run(d->pool, ceil_div(t, CACHE_ROWS), cache_write_rows, &a);
@@ -315,8 +315,8 @@ static void cache_attend_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_attention_cached(easyrl_device *d, float *out, const float *q, const float *cache_k,
-                                    const float *cache_v, easyrl_tables tables, easyrl_heads h) {
+static void kernel_attention_cached(easyrl_device *d, void *out, const void *q, const void *cache_k,
+                                    const void *cache_v, easyrl_tables tables, easyrl_heads h) {
   cache_attend a = {.out = out, .q = q, .cache_k = cache_k, .cache_v = cache_v, .tables = tables, .h = h};
   a.window = h.window ? h.window : INT32_MAX;
   a.lanes = (int64_t)CACHE_ROWS * (h.q / h.kv);

@@ -20,6 +20,28 @@ static void kernel_add(easyrl_device *d, float *y, const float *x, int64_t n) {
   pool_run(d->pool, ceil_div(n, ELEMENTS), add_task, &(pair_job){y, x, n});
 }
 
+/* Values of one type to be copied as another. */
+typedef struct {
+  void *y;
+  const void *x;
+  int64_t n;
+  easyrl_dtype y_type, x_type;
+} convert_job;
+
+static void convert_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const convert_job *j = arg;
+  for (int64_t i = task * ELEMENTS, end = min64(j->n, i + ELEMENTS); i < end; i += VL) {
+    int lanes = (int)min64(VL, end - i);
+    vf x = typed_load_n(j->x, j->x_type, i, lanes);
+    typed_store_n(j->y, j->y_type, i, x, lanes);
+  }
+}
+
+static void kernel_convert(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_dtype x_type, int64_t n) {
+  pool_run(d->pool, ceil_div(n, ELEMENTS), convert_task, &(convert_job){y, x, n, y_type, x_type});
+}
+
 static int64_t kernel_matrix_len(easyrl_device *d, int32_t rows, int32_t cols) {
   (void)d;
   return ceil_div(rows, PANEL) * PANEL * (int64_t)cols;
@@ -35,7 +57,7 @@ static void pack_task(void *arg, int64_t p, int32_t thread) {
   (void)thread;
   const pack_job *j = arg;
   int64_t cols = j->m.cols, rows = min64(PANEL, j->m.rows - p * PANEL);
-  float *panel = j->m.data + p * cols * PANEL;
+  float *panel = (float *)j->m.data + p * cols * PANEL;
   for (int64_t k = 0; k < cols; k += VL)
     for (int64_t half = 0; half < PANEL; half += VL) {
       int live = (int)max64(0, min64(VL, rows - half));
@@ -52,7 +74,7 @@ static void unpack_task(void *arg, int64_t p, int32_t thread) {
   (void)thread;
   const pack_job *j = arg;
   int64_t cols = j->m.cols, rows = min64(PANEL, j->m.rows - p * PANEL);
-  const float *panel = j->m.data + p * cols * PANEL;
+  const float *panel = (const float *)j->m.data + p * cols * PANEL;
   float block[VL * VL];
   for (int64_t k = 0; k < cols; k += VL) {
     int live = (int)min64(VL, cols - k);
@@ -77,7 +99,7 @@ static void panel_task(void *arg, int64_t p, int32_t thread) {
   (void)thread;
   const panels_job *j = arg;
   int64_t values = j->m.cols ? (int64_t)PANEL * j->m.cols : j->m.rows;
-  j->sums[p] = xxh3(j->m.data + p * values, values * (int64_t)sizeof(float));
+  j->sums[p] = xxh3((const float *)j->m.data + p * values, values * (int64_t)sizeof(float));
 }
 
 static void kernel_sum_panels(easyrl_device *d, uint64_t *sums, const easyrl_matrix *m, int32_t n) {
@@ -102,8 +124,8 @@ static void embed_task(void *arg, int64_t t, int32_t thread) {
   (void)thread;
   const rows_job *j = arg;
   int64_t cols = j->m.cols, id = j->rows[t];
-  const float *src = j->m.data + id / PANEL * PANEL * cols + id % PANEL;
-  for (int64_t k = 0; k < cols; k++) j->y[t * cols + k] = src[k * PANEL];
+  const value *src = (const value *)j->m.data + id / PANEL * PANEL * cols + id % PANEL;
+  for (int64_t k = 0; k < cols; k++) j->y[t * cols + k] = value_float(src[k * PANEL]);
 }
 
 static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const int32_t *ids, int32_t t) {

@@ -48,6 +48,14 @@ static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx512(void);
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx2(void);
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_portable(void);
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx512_bf16(void);
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx2_bf16(void);
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_portable_bf16(void);
+#if defined(KERNELS_BF16)
+#define KERNELS_TABLE_OF(isa) easyrl_cpu_##isa##_bf16
+#else
+#define KERNELS_TABLE_OF(isa) easyrl_cpu_##isa
+#endif
 
 /* Entries shared by all instruction sets. */
 EASYRL_INTERNAL easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t err_len);

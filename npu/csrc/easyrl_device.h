@@ -1,7 +1,10 @@
 /* The contract between easyrl and a device: a table of functions over opaque
  * handles, in plain C. A device library exports
  *
- *     const easyrl_device_api *easyrl_device_api_v5(void);
+ *     const easyrl_device_api *easyrl_device_api_v5(easyrl_dtype type);
+ *
+ * which returns the table for weights and activations of a type, or NULL if the library lacks it: float32
+ * values are npu.FP32, bfloat16 values npu.BF16.
  *
  * Meaning, shapes and the order of every reduction are those of npu.Device in
  * npu.go, function by function. This header only defines how they are called.
@@ -36,7 +39,10 @@ typedef struct easyrl_device easyrl_device;
 typedef struct easyrl_event easyrl_event; /* a point in a queue */
 typedef struct easyrl_graph easyrl_graph; /* recorded calls */
 
-typedef enum { EASYRL_FLOAT32, EASYRL_BFLOAT16 } easyrl_dtype;
+/* Types of values, and what a product does with its output (npu.Start). */
+typedef uint32_t easyrl_dtype, easyrl_start;
+enum { EASYRL_FLOAT32, EASYRL_BFLOAT16 };
+enum { EASYRL_FRESH, EASYRL_CONTINUE, EASYRL_ADD };
 
 /* before is the number of rows of all ancestors. */
 typedef struct { int32_t start, len, parent, before; } easyrl_segment;
@@ -47,8 +53,9 @@ typedef struct { int32_t q, kv, dim, window; } easyrl_heads;
 typedef struct { float temperature, top_p, min_p; int32_t top_k; float uniform; } easyrl_sample_params;
 typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t step; } easyrl_adamw_params;
 
-/* A weight [rows, cols] in the device's own layout. */
-typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
+/* A matrix [rows, cols] in the device's own layout, which is the same for both types. Its values are weights, but
+ * float32 in pack_matrix, unpack_matrix and sum_panels. */
+typedef struct { void *data; int32_t rows, cols; } easyrl_matrix;
 
 /* Fixed-point sums and their mark. The mark is 0 if all values were in range. Otherwise it
  * holds the float32 bits of the largest magnitude among the values out of range; NaN counts
@@ -77,14 +84,14 @@ typedef struct { const int32_t *ids, *rows, *starts; int32_t t, lists; } easyrl_
 typedef struct { const int32_t *pages, *rows, *lens, *blocks; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
-typedef struct { const float *dy; easyrl_matrix w; int32_t block; } easyrl_product;
+typedef struct { const void *dy; easyrl_matrix w; int32_t block; } easyrl_product;
 
 /* An output of norm_linear: y [t, w.rows]. bias may be NULL. */
-typedef struct { float *y; easyrl_matrix w; const float *bias; } easyrl_projection;
+typedef struct { void *y; easyrl_matrix w; const void *bias; } easyrl_projection;
 
-/* n values to update, with their gradient and moments. Without decay, weight_decay counts
- * as 0. */
-typedef struct { float *w; easyrl_sums g; float *m, *v; int64_t n; int32_t decay; } easyrl_update;
+/* n values to update, with their gradient and moments. copy, which may be NULL, receives the new values as
+ * weights of the table's type. Without decay, weight_decay counts as 0. */
+typedef struct { float *w; void *copy; easyrl_sums g; float *m, *v; int64_t n; int32_t decay; } easyrl_update;
 
 typedef struct { const float *data; int64_t n; } easyrl_values;
 typedef struct { easyrl_sums sums; int64_t n; } easyrl_gradient;
@@ -104,9 +111,8 @@ typedef struct {
    * any host memory and are done when they return. */
   uint32_t host_memory;
 
-  /* The types of weights and of activations, an easyrl_dtype each. float * stands for a
-   * pointer to values of these types; the host's values are float32. */
-  uint32_t weights, activations;
+  /* The type of weights and activations. Pointers to them are void *. The host's values are float32. */
+  easyrl_dtype type;
 
   /* open returns NULL and writes a line to err (of err_len bytes) on failure. ordinal
    * selects one of several devices. threads, 0 for all, is for devices of CPU cores. */
@@ -169,6 +175,7 @@ typedef struct {
   void (*download)(easyrl_device *, void *pinned, const void *src, int64_t bytes);
   void (*copy)(easyrl_device *, void *dst, const void *src, int64_t bytes);
   void (*zero)(easyrl_device *, void *, int64_t bytes);
+  void (*convert)(easyrl_device *, void *y, easyrl_dtype y_type, const void *x, easyrl_dtype x_type, int64_t n);
   void (*add)(easyrl_device *, float *y, const float *x, int64_t n);
 
   int64_t (*matrix_len)(easyrl_device *, int32_t rows, int32_t cols);
@@ -181,31 +188,36 @@ typedef struct {
 
   void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
   void (*embed_backward)(easyrl_device *, easyrl_matrix_sums d_table, const float *dy, easyrl_tokens, easyrl_fixed_point);
-  void (*linear)(easyrl_device *, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add);
-  void (*linear_backward_input)(easyrl_device *, float *dx, const easyrl_product *host_products, int32_t n, int32_t t,
-                                int32_t add);
+  /* bias may be NULL. With a start other than EASYRL_FRESH, y is float32 and bias NULL. */
+  void (*linear)(easyrl_device *, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t,
+                 easyrl_start);
+  /* With a start other than EASYRL_FRESH, dx is float32. The start is never EASYRL_ADD. */
+  void (*linear_backward_input)(easyrl_device *, void *dx, easyrl_dtype dx_type, const easyrl_product *host_products, int32_t n,
+                                int32_t t, easyrl_start);
   /* d_bias.data may be NULL. */
-  void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
-                                 const float *x, easyrl_leaves);
-  void (*rms_norm)(easyrl_device *, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps);
+  void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy,
+                                 const void *x, easyrl_leaves);
+  void (*rms_norm)(easyrl_device *, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols,
+                   float eps);
   /* norm [t, cols] is scratch. norm_linear is NULL if rms_norm and linear are as fast. */
-  void (*norm_linear)(easyrl_device *, const easyrl_projection *host_outputs, int32_t n, float *norm, const float *x,
-                      const float *weight, int32_t t, int32_t cols, float eps);
-  void (*rms_norm_backward)(easyrl_device *, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
-                            const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves);
-  void (*rope)(easyrl_device *, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
+  void (*norm_linear)(easyrl_device *, const easyrl_projection *host_outputs, int32_t n, void *norm, const float *x,
+                      const void *weight, int32_t t, int32_t cols, float eps);
+  /* dx and x are of type x_type. */
+  void (*rms_norm_backward)(easyrl_device *, void *dx, easyrl_sums d_weight, const void *dy, const void *x, easyrl_dtype x_type,
+                            const void *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves);
+  void (*rope)(easyrl_device *, void *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
                int32_t dim, int32_t inverse);
-  void (*swiglu)(easyrl_device *, float *y, const float *gate, const float *up, int64_t n);
-  void (*swiglu_backward)(easyrl_device *, float *d_gate, float *d_up, const float *dy, const float *gate,
-                          const float *up, int64_t n);
-  void (*attention)(easyrl_device *, float *out, float *stats, const float *q, const float *k, const float *v,
+  void (*swiglu)(easyrl_device *, void *y, const void *gate, const void *up, int64_t n);
+  void (*swiglu_backward)(easyrl_device *, void *d_gate, void *d_up, const void *dy, const void *gate, const void *up,
+                          int64_t n);
+  void (*attention)(easyrl_device *, void *out, float *stats, const void *q, const void *k, const void *v,
                     easyrl_segments, easyrl_heads);
-  void (*attention_backward)(easyrl_device *, float *dq, float *dk, float *dv, const float *d_out, const float *out,
-                             const float *stats, const float *q, const float *k, const float *v,
+  void (*attention_backward)(easyrl_device *, void *dq, void *dk, void *dv, const void *d_out, const void *out,
+                             const float *stats, const void *q, const void *k, const void *v,
                              easyrl_segments, easyrl_heads);
-  void (*cache_write)(easyrl_device *, float *cache_k, float *cache_v, const float *k, const float *v,
+  void (*cache_write)(easyrl_device *, void *cache_k, void *cache_v, const void *k, const void *v,
                       const int32_t *slots, int32_t t, easyrl_heads);
-  void (*attention_cached)(easyrl_device *, float *out, const float *q, const float *cache_k, const float *cache_v,
+  void (*attention_cached)(easyrl_device *, void *out, const void *q, const void *cache_k, const void *cache_v,
                            easyrl_tables, easyrl_heads);
   void (*gather_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
@@ -215,7 +227,7 @@ typedef struct {
                       int32_t n, int32_t cols, int32_t first, float inv_temp, int32_t add);
   void (*softmax_finish)(easyrl_device *, float *logp, float *entropy, float *stats, const int64_t *sums,
                          const float *max, int32_t n);
-  void (*softmax_backward)(easyrl_device *, float *logits, const float *d_logp, const float *stats,
+  void (*softmax_backward)(easyrl_device *, void *d_logits, const float *logits, const float *d_logp, const float *stats,
                            const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
   void (*sample)(easyrl_device *, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab,
                  const easyrl_sample_params *);

@@ -205,7 +205,7 @@ static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *pac
     a = packed;
   }
   while (p < p_end) {
-    const float *b = j->w.data + p * k * PANEL, *bias = j->bias ? j->bias + p * PANEL : 0;
+    const float *b = (const float *)j->w.data + p * k * PANEL, *bias = j->bias ? j->bias + p * PANEL : 0;
     float *y = j->y + p * PANEL;
     int64_t cols = n - p * PANEL;
     if (m <= GEMM_WIDE && p + gemm_wide[m - 1].panels <= p_end) {
@@ -233,7 +233,7 @@ static void linear_task(void *arg, int64_t task, int32_t thread) {
     int64_t kc = min64(GEMM_KC, k - k0);
     gemm_pack_rows(packed, j->x + r0 * k + k0, k, rows, tiles, kc);
     for (int64_t p = part.panel; p < part.panel_end; p++)
-      gemm_block(rows, tiles, kc, packed, GEMM_PR, kc * GEMM_PR, j->w.data + (p * k + k0) * PANEL,
+      gemm_block(rows, tiles, kc, packed, GEMM_PR, kc * GEMM_PR, (const float *)j->w.data + (p * k + k0) * PANEL,
                  j->y + r0 * j->w.rows + p * PANEL, j->w.rows, k0 ? START_OUTPUT : j->start,
                  j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
   }
@@ -245,9 +245,11 @@ static int64_t linear_scratch(int64_t t, int64_t cols) {
   return round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(cols, GEMM_KC), 16) + 16;
 }
 
-static void kernel_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add) {
+static void kernel_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t,
+                          easyrl_start start) {
+  (void)y_type;
   if (t <= 0 || w.rows <= 0) return;
-  linear_job j = {.y = y, .x = x, .w = w, .bias = bias, .t = t, .start = add ? START_OUTPUT : bias ? START_BIAS : START_ZERO};
+  linear_job j = {.y = y, .x = x, .w = w, .bias = bias, .t = t, .start = start ? START_OUTPUT : bias ? START_BIAS : START_ZERO};
   j.scratch_part = linear_scratch(t, w.cols);
   j.scratch = device_scratch(d, pool_threads(d->pool) * j.scratch_part);
   if (!j.scratch) return;

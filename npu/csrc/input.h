@@ -50,7 +50,7 @@ static void input_pack_weight(float *dst, easyrl_matrix w, int64_t row, int64_t 
   int64_t cols = min64(PANEL, w.cols - k0);
   for (int64_t end = row + rows; row < end;) {
     int64_t lane = row % PANEL; /* the rows of one transposition are in one panel */
-    const float *src = w.data + (row / PANEL * w.cols + k0) * PANEL + lane;
+    const float *src = (const float *)w.data + (row / PANEL * w.cols + k0) * PANEL + lane;
     int lanes = (int)min64(min64(VL, PANEL - lane), end - row);
     for (int64_t half = 0; half < PANEL; half += VL)
       v_transpose(dst + half, PANEL, src + half * PANEL, PANEL, (int)max64(0, min64(VL, cols - half)), lanes);
@@ -66,7 +66,7 @@ static void input_pack_rows(float *dst, const input_run *runs, int n, int64_t r0
     int m = (int)(gemm_tile_start(rows, tiles, i + 1) - r);
     for (int k = 0; k < n; k++) {
       int64_t ld = runs[k].product->w.rows;
-      gemm_pack_tile(dst, runs[k].product->dy + (r0 + r) * ld + runs[k].row, ld, m, runs[k].rows);
+      gemm_pack_tile(dst, (const float *)runs[k].product->dy + (r0 + r) * ld + runs[k].row, ld, m, runs[k].rows);
       dst += runs[k].rows * GEMM_PR;
     }
   }
@@ -95,10 +95,11 @@ static void input_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_linear_backward_input(easyrl_device *d, float *dx, const easyrl_product *products, int32_t n, int32_t t,
-                                         int32_t add) {
+static void kernel_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products, int32_t n,
+                                         int32_t t, easyrl_start start) {
+  (void)dx_type;
   input_job j = {.dx = dx, .products = products, .n_products = n, .t = t, .cols = products[0].w.cols,
-                 .start = add ? START_OUTPUT : START_ZERO};
+                 .start = start ? START_OUTPUT : START_ZERO};
   for (int32_t i = 0; i < n; i++) j.terms += products[i].w.rows;
   if (t <= 0 || j.cols <= 0) return;
   j.scratch_part = GEMM_KC * PANEL + round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(j.terms, GEMM_KC), 16) + 16;

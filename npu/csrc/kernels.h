@@ -1,9 +1,11 @@
 /* All kernels for one instruction set. Each of cpu/kernels_*.c includes this
  * header once, after it has chosen the set. KERNELS_TABLE names the function that
- * returns the table. KERNELS_SUPPORTED is true if this machine runs the set. */
+ * returns the table. KERNELS_SUPPORTED is true if this machine runs the set. With KERNELS_BF16, the
+ * kernels are those of npu.BF16, otherwise those of npu.FP32. */
 #include "device.h"
 #include "easyrl_math.h"
 #include "simd.h"
+#include "values.h"
 #include "transpose.h"
 #include "xxh3.h"
 
@@ -50,6 +52,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .size = sizeof table,
       .exact = 1,
       .host_memory = 1,
+      .type = VALUE_TYPE,
       .open = kernels_open,
       .fork = device_fork,
       .close = device_close,
@@ -65,6 +68,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .download = device_transfer,
       .copy = device_transfer,
       .zero = device_zero,
+      .convert = kernel_convert,
       .add = kernel_add,
       .matrix_len = kernel_matrix_len,
       .pack_matrix = kernel_pack_matrix,

@@ -53,8 +53,9 @@ static void norm_forward(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_rms_norm(easyrl_device *d, float *y, const float *x, const float *weight, int32_t t, int32_t cols,
+static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols,
                             float eps) {
+  (void)x_type;
   norm_args a = {.y = y, .x = x, .w = weight, .t = t, .n = cols, .eps = eps};
   a.rows = max64(1, NORM_VALUES / cols);
   pool_run(d->pool, ceil_div(t, a.rows), norm_forward, &a);
@@ -164,8 +165,9 @@ static void norm_backward_unit(const norm_args *a, int64_t start, int64_t end, f
   }
 }
 
-static void kernel_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
-                                     const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+static void kernel_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums d_weight, const void *dy, const void *x, easyrl_dtype x_type,
+                                     const void *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+  (void)x_type;
   if (leaves.n == 0) return;
   int64_t t = (int64_t)leaves.rows * heads, part = round_up(t, 16);
   norm_args a = {.dx = dx, .x = x, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,

@@ -51,7 +51,7 @@ static void rope_rows(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_rope(easyrl_device *d, float *x, const float *table, const int32_t *positions, int32_t t,
+static void kernel_rope(easyrl_device *d, void *x, const float *table, const int32_t *positions, int32_t t,
                         int32_t heads, int32_t dim, int32_t inverse) {
   rope_args a = {x, table, positions, t, max64(1, ROPE_VALUES / ((int64_t)heads * dim)), heads, dim, inverse};
   pool_run(d->pool, ceil_div(t, a.rows), rope_rows, &a);
@@ -80,7 +80,7 @@ static void swiglu_chunk(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_swiglu(easyrl_device *d, float *y, const float *gate, const float *up, int64_t n) {
+static void kernel_swiglu(easyrl_device *d, void *y, const void *gate, const void *up, int64_t n) {
   swiglu_args a = {.y = y, .gate = gate, .up = up, .n = n};
   pool_run(d->pool, ceil_div(n, SWIGLU_VALUES), swiglu_chunk, &a);
 }
@@ -112,8 +112,8 @@ static void swiglu_backward_chunk(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_swiglu_backward(easyrl_device *d, float *d_gate, float *d_up, const float *dy, const float *gate,
-                                   const float *up, int64_t n) {
+static void kernel_swiglu_backward(easyrl_device *d, void *d_gate, void *d_up, const void *dy, const void *gate,
+                                   const void *up, int64_t n) {
   swiglu_args a = {.d_gate = d_gate, .d_up = d_up, .dy = dy, .gate = gate, .up = up, .n = n};
   pool_run(d->pool, ceil_div(n, SWIGLU_VALUES), swiglu_backward_chunk, &a);
 }

@@ -2,6 +2,7 @@
 
 typedef struct {
   float *w;
+  value *copy; /* or NULL */
   const int64_t *g;
   float *m, *v;
   int64_t n;
@@ -31,6 +32,7 @@ static void adamw_task(void *arg, int64_t task, int32_t thread) {
     vf w = v_load(j->w + i), m = v_load(j->m + i), v = v_load(j->v + i);
     adamw_step(j, &w, fixed_load(j->g + i), &m, &v);
     v_store(j->w + i, w);
+    if (j->copy) value_store(j->copy + i, w);
     v_store(j->m + i, m);
     v_store(j->v + i, v);
   }
@@ -41,6 +43,7 @@ static void adamw_task(void *arg, int64_t task, int32_t thread) {
     memcpy(g, j->g + i, (size_t)n * 8);
     adamw_step(j, &w, fixed_load(g), &m, &v);
     v_store_n(j->w + i, w, n);
+    if (j->copy) value_store_n(j->copy + i, w, n);
     v_store_n(j->m + i, m, n);
     v_store_n(j->v + i, v, n);
   }
@@ -62,7 +65,7 @@ static void kernel_adamw(easyrl_device *d, const easyrl_update *updates, int32_t
                  .correct1 = adamw_correct(p.beta1, p.step), .correct2 = adamw_correct(p.beta2, p.step),
                  .eps = p.eps, .lr = p.lr};
   for (const easyrl_update *u = updates; u < updates + n; u++) {
-    j.w = u->w, j.g = u->g.data, j.m = u->m, j.v = u->v, j.n = u->n;
+    j.w = u->w, j.copy = u->copy, j.g = u->g.data, j.m = u->m, j.v = u->v, j.n = u->n;
     j.keep = u->decay ? keep : 1.0f;
     pool_run(d->pool, ceil_div(j.n, ELEMENTS), adamw_task, &j);
   }

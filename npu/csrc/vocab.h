@@ -131,6 +131,7 @@ static inline float softmax_logp(float score, float max, float sum) { return (sc
 
 typedef struct {
   float *max, *logits;
+  value *d_logits;
   int64_t *sums;
   const float *stats, *d_logp;
   const int32_t *targets;
@@ -200,7 +201,8 @@ static void softmax_backward_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
   const softmax_job *j = arg;
   for (int64_t i = task * j->share, end = min64(j->n, i + j->share); i < end; i++) {
-    float *x = j->logits + i * j->cols;
+    const float *x = j->logits + i * j->cols;
+    value *y = j->d_logits + i * j->cols;
     float g = j->d_logp[i] * j->inv_temp, inv = 1.0f / j->stats[2 * i + 1];
     int64_t target = j->targets[i] - j->first, n = j->cols;
     float score = target >= 0 && target < n ? x[target] : 0.0f;
@@ -209,20 +211,20 @@ static void softmax_backward_task(void *arg, int64_t task, int32_t thread) {
       int lanes = (int)min64(VL, n - k);
       vf e = v_exp_bounded(v_max(bound, v_sub(v_mul(lanes == VL ? v_load(x + k) : v_load_n(x + k, lanes), t), max)));
       e = v_mul(v_sub(v_zero(), v_mul(e, iv)), gv);
-      if (lanes == VL) v_store(x + k, e);
-      else v_store_n(x + k, e, lanes);
+      if (lanes == VL) value_store(y + k, e);
+      else value_store_n(y + k, e, lanes);
     }
     if (target >= 0 && target < n) {
       float d = score * j->inv_temp - j->stats[2 * i];
-      x[target] = (1.0f - s_exp(EXP_MIN > d ? EXP_MIN : d) * inv) * g;
+      value_store_n(y + target, v_set1((1.0f - s_exp(EXP_MIN > d ? EXP_MIN : d) * inv) * g), 1);
     }
   }
 }
 
-static void kernel_softmax_backward(easyrl_device *d, float *logits, const float *d_logp, const float *stats,
+static void kernel_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp, const float *stats,
                                     const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
   softmax_run(d, softmax_backward_task,
-              (softmax_job){.logits = logits, .d_logp = d_logp, .stats = stats, .targets = targets, .n = n, .cols = cols,
+              (softmax_job){.d_logits = d_logits, .logits = (float *)logits, .d_logp = d_logp, .stats = stats, .targets = targets, .n = n, .cols = cols,
                             .first = first, .inv_temp = inv_temp});
 }
 

@@ -180,8 +180,8 @@ static int64_t weight_cut(weight_piece *pieces, easyrl_leaves leaves) {
   return n;
 }
 
-static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
-                                          const float *x, easyrl_leaves leaves) {
+static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy,
+                                          const void *x, easyrl_leaves leaves) {
   int64_t n = weight_cut(0, leaves), listed = round_up(n * (int64_t)(sizeof(weight_piece) / 4), 16);
   float *scratch = device_scratch(d, listed + pool_threads(d->pool) * (int64_t)WEIGHT_SCRATCH);
   if (!scratch || n == 0) return;

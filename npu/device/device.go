@@ -16,11 +16,11 @@ const CPU = "cpu"
 
 // Open opens a device of the given kind: CPU, or the path of a kernel library.
 // threads is the number of threads of a CPU, 0 for all cores.
-func Open(kind string, threads int) (npu.Device, error) {
+func Open(kind string, numerics npu.Numerics, threads int) (npu.Device, error) {
 	if kind == CPU {
-		return cpu.Open(threads)
+		return cpu.Open(numerics, threads)
 	}
-	return openLibrary(kind, threads)
+	return openLibrary(kind, numerics, threads)
 }
 
 // isCPU reports whether the kernels of dev run on the cores of this machine.

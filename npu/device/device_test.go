@@ -11,7 +11,7 @@ import (
 
 func openCPU(t *testing.T) npu.Device {
 	t.Helper()
-	dev, err := Open(CPU, 1)
+	dev, err := Open(CPU, npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev
@@ -22,10 +22,10 @@ func TestOpen(t *testing.T) {
 	dev := openCPU(t)
 	require.Contains(t, dev.Info().Name, "cpu/")
 	require.Equal(t, 1, npu.Threads(dev))
-	_, err := Open(CPU, -1)
+	_, err := Open(CPU, npu.FP32, -1)
 	require.ErrorContains(t, err, "-1 threads")
 	for _, kind := range []string{"cuda", "ascend", filepath.Join(t.TempDir(), "libeasyrl_none.so")} {
-		_, err := Open(kind, 1)
+		_, err := Open(kind, npu.FP32, 1)
 		require.ErrorContains(t, err, "open device library")
 		require.ErrorContains(t, err, kind)
 	}

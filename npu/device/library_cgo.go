@@ -6,9 +6,10 @@ package device
 #cgo CFLAGS: -std=c11
 #cgo linux LDFLAGS: -ldl
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 
-static const void *call_entry(void *entry) { return ((const void *(*)(void))entry)(); }
+static const void *call_entry(void *entry, uint32_t type) { return ((const void *(*)(uint32_t))entry)(type); }
 */
 import "C"
 
@@ -34,26 +35,26 @@ const (
 // openLibrary loads the library at path and opens its first device. The library stays loaded
 // until the process ends, because its own threads may outlive a device. threads is the number
 // of threads of a device of CPU cores, 0 for all; accelerators ignore it.
-func openLibrary(path string, threads int) (npu.Device, error) {
+func openLibrary(path string, numerics npu.Numerics, threads int) (npu.Device, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
 	}
 	if err := filetype.Check(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
 	}
-	table, err := load(path)
+	table, err := load(path, numerics)
 	if err != nil {
 		return nil, fmt.Errorf("open device library %s: %w", path, err)
 	}
-	d, err := ctable.FromTable(table, threads)
+	d, err := ctable.FromTable(table, numerics, threads)
 	if err != nil {
 		return nil, fmt.Errorf("device library %s: %w", path, err)
 	}
 	return d, nil
 }
 
-// load returns the library's table of functions.
-func load(path string) (unsafe.Pointer, error) {
+// load returns the library's table of functions for numerics.
+func load(path string, numerics npu.Numerics) (unsafe.Pointer, error) {
 	// dlerror's message belongs to the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -73,7 +74,11 @@ func load(path string) (unsafe.Pointer, error) {
 		}
 		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
 	}
-	return C.call_entry(entry), nil
+	table := C.call_entry(entry, C.uint32_t(numerics.Type()))
+	if table == nil {
+		return nil, fmt.Errorf("library lacks numerics %q", numerics)
+	}
+	return table, nil
 }
 
 // find returns the address of a library's symbol, nil if it has none.

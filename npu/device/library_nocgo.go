@@ -9,6 +9,6 @@ import (
 )
 
 // openLibrary fails: only a build with cgo on Unix can load a library at run time.
-func openLibrary(path string, _ int) (npu.Device, error) {
+func openLibrary(path string, _ npu.Numerics, _ int) (npu.Device, error) {
 	return nil, fmt.Errorf("open device library %s: needs a build with cgo on a Unix system", path)
 }

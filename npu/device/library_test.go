@@ -39,10 +39,10 @@ func TestCPULibrary(t *testing.T) {
 	sources, err := filepath.Glob("../cpu/*.c")
 	require.NoError(t, err)
 	lib := build(t, "libeasyrl_cpu.so", sources...)
-	loaded, err := device.Open(lib, 2)
+	loaded, err := device.Open(lib, npu.FP32, 2)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, loaded.Close()) }()
-	builtin, err := cpu.Open(1)
+	builtin, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, builtin.Close()) }()
 	require.Equal(t, builtin.Info(), loaded.Info())
@@ -53,7 +53,7 @@ func TestCPULibrary(t *testing.T) {
 		if soak.Long() {
 			test = nputest.Run
 		}
-		test(t, func(threads int) (npu.Device, error) { return device.Open(lib, threads) })
+		test(t, func(threads int) (npu.Device, error) { return device.Open(lib, npu.FP32, threads) })
 	})
 }
 
@@ -68,13 +68,13 @@ func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	notLibrary := filepath.Join(t.TempDir(), "text.so")
 	require.NoError(t, os.WriteFile(notLibrary, []byte("not a library"), 0o600))
-	const entry = "const easyrl_device_api *easyrl_device_api_v5(void) { return %; }\n"
+	const entry = "const easyrl_device_api *easyrl_device_api_v5(easyrl_dtype type) { (void)type; return %; }\n"
 	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
 	for name, test := range map[string]struct{ lib, want string }{
 		"missing":   {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
 		"not one":   {notLibrary, "text.so: "},
 		"no symbol": {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v5"},
-		"no table":  {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
+		"no table":  {build(t, "libnull.so", source(t, returning("0"))), `library lacks numerics "float32"`},
 		"version 1": {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")),
 			"library has version 1, expected 5"},
 		"version 2": {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")),
@@ -95,7 +95,7 @@ static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = sizeof t
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := device.Open(test.lib, 1)
+			_, err := device.Open(test.lib, npu.FP32, 1)
 			require.ErrorContains(t, err, test.want)
 			require.ErrorContains(t, err, filepath.Base(test.lib))
 			require.NotContains(t, err.Error(), "\n")

@@ -59,6 +59,7 @@ func compilation(t testing.TB) (args, inputs []string) {
 	t.Helper()
 	isas := cpu.ISAs() // the best is the last
 	require.NotEmpty(t, isas)
+	best := isas[len(isas)-1]
 	npu := filepath.Join(moduleRoot(t), "npu")
 	args = []string{
 		"-std=gnu11", "-O1", "-shared", "-fPIC", "-I", filepath.Join(npu, "csrc"),
@@ -66,7 +67,8 @@ func compilation(t testing.TB) (args, inputs []string) {
 		// name of the CPU's entry, by which far.c calls it, avoids the conflict.
 		"-Deasyrl_device_api_v5=easyrl_far_cpu_api",
 		filepath.Join(npu, "cpu", "device.c"), filepath.Join(npu, "cpu", "pool.c"),
-		filepath.Join(npu, "cpu", "kernels_"+isas[len(isas)-1]+".c"), filepath.Join(npu, "far", "far.c"),
+		filepath.Join(npu, "cpu", "kernels_"+best+".c"), filepath.Join(npu, "cpu", "kernels_"+best+"_bf16.c"),
+		filepath.Join(npu, "far", "far.c"),
 	}
 	for _, pattern := range []string{"csrc/*.h", "cpu/*.c", "far/*.c", "far/*.h"} {
 		files, err := filepath.Glob(filepath.Join(npu, pattern))

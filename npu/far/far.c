@@ -15,11 +15,14 @@ _Static_assert(sizeof(void *) == 8, "addresses have 64 bits");
 /* The build gives the CPU device in this library another entry name, and only one of its
  * instruction sets. */
 #undef easyrl_device_api_v5
-const easyrl_device_api *easyrl_far_cpu_api(void);
+const easyrl_device_api *easyrl_far_cpu_api(easyrl_dtype);
 #define ABSENT __attribute__((weak, visibility("hidden")))
 ABSENT const easyrl_device_api *easyrl_cpu_avx512(void) { return 0; }
+ABSENT const easyrl_device_api *easyrl_cpu_avx512_bf16(void) { return 0; }
 ABSENT const easyrl_device_api *easyrl_cpu_avx2(void) { return 0; }
+ABSENT const easyrl_device_api *easyrl_cpu_avx2_bf16(void) { return 0; }
 ABSENT const easyrl_device_api *easyrl_cpu_portable(void) { return 0; }
+ABSENT const easyrl_device_api *easyrl_cpu_portable_bf16(void) { return 0; }
 
 static _Atomic int64_t counters[FAR_COUNTERS];
 /* Bytes of live memory now, and their maximum since the last reset; the number of packed
@@ -390,7 +393,7 @@ RUN(graph_free) {
 static void far_graph_free(easyrl_device *d, easyrl_graph *g) { PUSH(graph_free, g); }
 
 /* Opens a queue on a memory. */
-static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+static easyrl_device *far_queue(far_memory *m, easyrl_dtype type, int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   easyrl_device *d = calloc(1, sizeof *d);
   if (!d || !m) {
     snprintf(err, (size_t)err_len, "out of memory");
@@ -399,7 +402,7 @@ static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads,
   }
   d->memory = m;
   pthread_mutex_init(&d->mutex, 0);
-  d->api = easyrl_far_cpu_api();
+  d->api = easyrl_far_cpu_api(type);
   d->cpu = d->api->open(ordinal, threads, err, err_len);
   if (!d->cpu) {
     free(d);
@@ -412,7 +415,7 @@ static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads,
   return d;
 }
 
-static easyrl_device *far_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+static easyrl_device *far_open_type(easyrl_dtype type, int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   far_memory *m = calloc(1, sizeof *m);
   if (m) {
     pthread_mutexattr_t recursive;
@@ -423,13 +426,21 @@ static easyrl_device *far_open(int32_t ordinal, int32_t threads, char *err, int6
     pthread_mutex_init(&m->mutex, 0);
     m->newest = &m->oldest;
   }
-  easyrl_device *d = far_queue(m, ordinal, threads, err, err_len);
+  easyrl_device *d = far_queue(m, type, ordinal, threads, err, err_len);
   if (!d) free(m);
   return d;
 }
 
+static easyrl_device *far_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+  return far_open_type(EASYRL_FLOAT32, ordinal, threads, err, err_len);
+}
+
+static easyrl_device *far_open_bf16(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+  return far_open_type(EASYRL_BFLOAT16, ordinal, threads, err, err_len);
+}
+
 static easyrl_device *far_fork(easyrl_device *d, int32_t threads, char *err, int64_t err_len) {
-  return far_queue(d->memory, 0, threads, err, err_len);
+  return far_queue(d->memory, d->api->type, 0, threads, err, err_len);
 }
 
 /* Frees everything that the queue has allocated. The caller holds the mutex. */
@@ -478,19 +489,24 @@ static int32_t far_sync(easyrl_device *d, char *err, int64_t err_len) {
 
 #define ENTRY(kernel) .kernel = far_##kernel
 
-EXPORT const easyrl_device_api *easyrl_device_api_v5(void) {
+EXPORT const easyrl_device_api *easyrl_device_api_v5(easyrl_dtype type) {
   static const easyrl_device_api table = {
       .version = EASYRL_DEVICE_VERSION,
       .size = sizeof table,
       .exact = 1,
       ENTRY(open), ENTRY(fork), ENTRY(close), ENTRY(name), ENTRY(alloc), ENTRY(free), ENTRY(host_alloc), ENTRY(host_free), ENTRY(sync),
       ENTRY(record), ENTRY(await), ENTRY(event_free), ENTRY(capture), ENTRY(captured), ENTRY(replay), ENTRY(graph_free),
-      ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(zero), ENTRY(add), ENTRY(matrix_len), ENTRY(pack_matrix), ENTRY(unpack_matrix), ENTRY(sum_panels),
+      ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(zero), ENTRY(convert), ENTRY(add), ENTRY(matrix_len), ENTRY(pack_matrix), ENTRY(unpack_matrix), ENTRY(sum_panels),
       ENTRY(embed), ENTRY(embed_backward), ENTRY(linear), ENTRY(linear_backward_input), ENTRY(linear_backward_weight),
       ENTRY(rms_norm), ENTRY(norm_linear), ENTRY(rms_norm_backward), ENTRY(rope), ENTRY(swiglu), ENTRY(swiglu_backward),
       ENTRY(attention), ENTRY(attention_backward), ENTRY(cache_write), ENTRY(attention_cached), ENTRY(gather_rows), ENTRY(scatter_add_rows), ENTRY(set_ints),
       ENTRY(softmax_max), ENTRY(softmax_sum), ENTRY(softmax_finish), ENTRY(softmax_backward), ENTRY(sample),
       ENTRY(adamw), ENTRY(sum_squares), ENTRY(sum_squares_exact),
   };
-  return &table;
+  static easyrl_device_api bf16;
+  if (type == EASYRL_FLOAT32) return &table;
+  bf16 = table;
+  bf16.type = EASYRL_BFLOAT16;
+  bf16.open = far_open_bf16;
+  return &bf16;
 }

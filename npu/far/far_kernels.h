@@ -41,8 +41,12 @@
  * address by the host address. NEAR is for n values, OPTIONAL for n values or NULL. */
 #define NEAR(field, n) (a->field = far_near(d, #field, a->field, (int64_t)(n) * (int64_t)sizeof *a->field))
 #define OPTIONAL(field, n) (a->field ? NEAR(field, n) : 0)
+/* TYPED is for n values of a type, VALUES for n weights or activations. */
+#define TYPED(field, type, n) (a->field = far_near(d, #field, a->field, (int64_t)(n) * ((type) == EASYRL_FLOAT32 ? 4 : 2)))
+#define VALUES(field, n) TYPED(field, d->api->type, n)
 #define INDICES(field, n, lo, hi) (NEAR(field, n), far_indices(d, #field, a->field, n, lo, hi))
-#define MATRIX(field) NEAR(field.data, far_matrix(d, a->field.rows, a->field.cols))
+#define MATRIX(field) VALUES(field.data, far_matrix(d, a->field.rows, a->field.cols))
+#define FLOAT_MATRIX(field) TYPED(field.data, EASYRL_FLOAT32, far_matrix(d, a->field.rows, a->field.cols))
 #define SUMS(field, n) (NEAR(field.data, n), NEAR(field.mark, 1))
 #define MATRIX_SUMS(field) SUMS(field.sums, far_matrix(d, a->field.rows, a->field.cols))
 #define LEAVES(field) \
@@ -75,6 +79,15 @@ RUN(zero) {
 }
 static void far_zero(easyrl_device *d, void *x, int64_t bytes) { CALL(zero, x, bytes); }
 
+ARGS(convert, void *y; easyrl_dtype y_type; const void *x; easyrl_dtype x_type; int64_t n;)
+RUN(convert) {
+  TYPED(y, a->y_type, a->n), TYPED(x, a->x_type, a->n);
+  CPU(convert, a->y, a->y_type, a->x, a->x_type, a->n);
+}
+static void far_convert(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_dtype x_type, int64_t n) {
+  CALL(convert, y, y_type, x, x_type, n);
+}
+
 ARGS(add, float *y; const float *x; int64_t n;)
 RUN(add) {
   NEAR(y, a->n), NEAR(x, a->n);
@@ -85,7 +98,7 @@ static void far_add(easyrl_device *d, float *y, const float *x, int64_t n) { CAL
 ARGS(pack_matrix, easyrl_matrix m; const float *pinned;)
 RUN(pack_matrix) {
   a->pinned = far_pinned(d, "source", a->pinned, (int64_t)a->m.rows * a->m.cols * 4);
-  MATRIX(m);
+  FLOAT_MATRIX(m);
   CPU(pack_matrix, a->m, a->pinned);
 }
 static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *pinned) {
@@ -98,7 +111,7 @@ static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *pinn
 ARGS(unpack_matrix, float *pinned; easyrl_matrix m;)
 RUN(unpack_matrix) {
   a->pinned = far_pinned(d, "destination", a->pinned, (int64_t)a->m.rows * a->m.cols * 4);
-  MATRIX(m);
+  FLOAT_MATRIX(m);
   CPU(unpack_matrix, a->pinned, a->m);
 }
 static void far_unpack_matrix(easyrl_device *d, float *pinned, easyrl_matrix m) {
@@ -112,7 +125,7 @@ static void far_unpack_matrix(easyrl_device *d, float *pinned, easyrl_matrix m) 
 ARGS(sum_panels, uint64_t *sums; easyrl_matrix *m; int32_t n;)
 RUN(sum_panels) {
   LIST(m);
-  for (int32_t i = 0; i < a->n; i++) NEAR(m[i].data, a->m[i].cols ? far_matrix(d, a->m[i].rows, a->m[i].cols) : a->m[i].rows);
+  for (int32_t i = 0; i < a->n; i++) TYPED(m[i].data, EASYRL_FLOAT32, a->m[i].cols ? far_matrix(d, a->m[i].rows, a->m[i].cols) : a->m[i].rows);
   CPU(sum_panels, a->sums, a->m, a->n);
 }
 static void far_sum_panels(easyrl_device *d, uint64_t *sums, const easyrl_matrix *m, int32_t n) {
@@ -140,99 +153,101 @@ static void far_embed_backward(easyrl_device *d, easyrl_matrix_sums m, const flo
   CALL(embed_backward, m, dy, tokens, format);
 }
 
-ARGS(linear, float *y; const float *x; easyrl_matrix w; const float *bias; int32_t t, add;)
+ARGS(linear, void *y; easyrl_dtype y_type; const void *x; easyrl_matrix w; const void *bias; int32_t t; easyrl_start start;)
 RUN(linear) {
-  NEAR(y, (int64_t)a->t * a->w.rows), NEAR(x, (int64_t)a->t * a->w.cols);
-  MATRIX(w), OPTIONAL(bias, a->w.rows);
-  CPU(linear, a->y, a->x, a->w, a->bias, a->t, a->add);
+  TYPED(y, a->y_type, (int64_t)a->t * a->w.rows), VALUES(x, (int64_t)a->t * a->w.cols);
+  MATRIX(w);
+  if (a->bias) VALUES(bias, a->w.rows);
+  CPU(linear, a->y, a->y_type, a->x, a->w, a->bias, a->t, a->start);
 }
-static void far_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add) {
-  CALL(linear, y, x, w, bias, t, add);
+static void far_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t, easyrl_start start) {
+  CALL(linear, y, y_type, x, w, bias, t, start);
 }
 
-ARGS(linear_backward_input, float *dx; easyrl_product *products; int32_t n, t, add;)
+ARGS(linear_backward_input, void *dx; easyrl_dtype dx_type; easyrl_product *products; int32_t n, t; easyrl_start start;)
 RUN(linear_backward_input) {
   LIST(products);
-  NEAR(dx, (int64_t)a->t * a->products[0].w.cols);
-  for (int32_t i = 0; i < a->n; i++) NEAR(products[i].dy, (int64_t)a->t * a->products[i].w.rows), MATRIX(products[i].w);
-  CPU(linear_backward_input, a->dx, a->products, a->n, a->t, a->add);
+  TYPED(dx, a->dx_type, (int64_t)a->t * a->products[0].w.cols);
+  for (int32_t i = 0; i < a->n; i++) VALUES(products[i].dy, (int64_t)a->t * a->products[i].w.rows), MATRIX(products[i].w);
+  CPU(linear_backward_input, a->dx, a->dx_type, a->products, a->n, a->t, a->start);
 }
-static void far_linear_backward_input(easyrl_device *d, float *dx, const easyrl_product *products, int32_t n, int32_t t, int32_t add) {
-  CALL_LIST(linear_backward_input, products, n, dx, 0, n, t, add);
+static void far_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products, int32_t n, int32_t t, easyrl_start start) {
+  CALL_LIST(linear_backward_input, products, n, dx, dx_type, 0, n, t, start);
 }
 
-ARGS(linear_backward_weight, easyrl_matrix_sums dw; easyrl_sums d_bias; const float *dy, *x; easyrl_leaves leaves;)
+ARGS(linear_backward_weight, easyrl_matrix_sums dw; easyrl_sums d_bias; const void *dy, *x; easyrl_leaves leaves;)
 RUN(linear_backward_weight) {
   MATRIX_SUMS(dw), LEAVES(leaves);
   if (a->d_bias.data) SUMS(d_bias, a->dw.rows);
-  NEAR(dy, (int64_t)a->leaves.rows * a->dw.rows), NEAR(x, (int64_t)a->leaves.rows * a->dw.cols);
+  VALUES(dy, (int64_t)a->leaves.rows * a->dw.rows), VALUES(x, (int64_t)a->leaves.rows * a->dw.cols);
   CPU(linear_backward_weight, a->dw, a->d_bias, a->dy, a->x, a->leaves);
 }
-static void far_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy, const float *x, easyrl_leaves leaves) {
+static void far_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy, const void *x, easyrl_leaves leaves) {
   CALL(linear_backward_weight, dw, d_bias, dy, x, leaves);
 }
 
-ARGS(rms_norm, float *y; const float *x, *weight; int32_t t, cols; float eps;)
+ARGS(rms_norm, void *y; const void *x; easyrl_dtype x_type; const void *weight; int32_t t, cols; float eps;)
 RUN(rms_norm) {
-  NEAR(y, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), NEAR(weight, a->cols);
-  CPU(rms_norm, a->y, a->x, a->weight, a->t, a->cols, a->eps);
+  VALUES(y, (int64_t)a->t * a->cols), TYPED(x, a->x_type, (int64_t)a->t * a->cols), VALUES(weight, a->cols);
+  CPU(rms_norm, a->y, a->x, a->x_type, a->weight, a->t, a->cols, a->eps);
 }
-static void far_rms_norm(easyrl_device *d, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps) {
-  CALL(rms_norm, y, x, weight, t, cols, eps);
+static void far_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols, float eps) {
+  CALL(rms_norm, y, x, x_type, weight, t, cols, eps);
 }
 
-ARGS(norm_linear, easyrl_projection *outputs; int32_t n; float *norm; const float *x, *weight; int32_t t, cols; float eps;)
+ARGS(norm_linear, easyrl_projection *outputs; int32_t n; void *norm; const float *x; const void *weight; int32_t t, cols; float eps;)
 RUN(norm_linear) {
   LIST(outputs);
-  NEAR(norm, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), NEAR(weight, a->cols);
-  CPU(rms_norm, a->norm, a->x, a->weight, a->t, a->cols, a->eps);
+  VALUES(norm, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), VALUES(weight, a->cols);
+  CPU(rms_norm, a->norm, a->x, EASYRL_FLOAT32, a->weight, a->t, a->cols, a->eps);
   for (int32_t i = 0; i < a->n; i++) {
     easyrl_projection *o = a->outputs + i;
-    NEAR(outputs[i].y, (int64_t)a->t * o->w.rows), MATRIX(outputs[i].w), OPTIONAL(outputs[i].bias, o->w.rows);
-    CPU(linear, o->y, a->norm, o->w, o->bias, a->t, 0);
+    VALUES(outputs[i].y, (int64_t)a->t * o->w.rows), MATRIX(outputs[i].w);
+    if (o->bias) VALUES(outputs[i].bias, o->w.rows);
+    CPU(linear, o->y, d->api->type, a->norm, o->w, o->bias, a->t, 0);
   }
-  if (d->valid) far_poison(a->norm, (int64_t)a->t * a->cols * 4); /* scratch */
+  if (d->valid) far_poison(a->norm, (int64_t)a->t * a->cols * (d->api->type == EASYRL_FLOAT32 ? 4 : 2)); /* scratch */
 }
-static void far_norm_linear(easyrl_device *d, const easyrl_projection *outputs, int32_t n, float *norm, const float *x, const float *weight, int32_t t,
+static void far_norm_linear(easyrl_device *d, const easyrl_projection *outputs, int32_t n, void *norm, const float *x, const void *weight, int32_t t,
                             int32_t cols, float eps) {
   CALL_LIST(norm_linear, outputs, n, 0, n, norm, x, weight, t, cols, eps);
 }
 
-ARGS(rms_norm_backward, float *dx; easyrl_sums dw; const float *dy, *x, *weight; int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
+ARGS(rms_norm_backward, void *dx; easyrl_sums dw; const void *dy, *x; easyrl_dtype x_type; const void *weight; int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
 RUN(rms_norm_backward) {
   int64_t n = (int64_t)a->leaves.rows * a->heads * a->cols;
-  NEAR(dx, n), NEAR(dy, n), NEAR(x, n), NEAR(weight, a->cols), SUMS(dw, a->cols), LEAVES(leaves);
-  CPU(rms_norm_backward, a->dx, a->dw, a->dy, a->x, a->weight, a->heads, a->cols, a->eps, a->add, a->leaves);
+  TYPED(dx, a->x_type, n), VALUES(dy, n), TYPED(x, a->x_type, n), VALUES(weight, a->cols), SUMS(dw, a->cols), LEAVES(leaves);
+  CPU(rms_norm_backward, a->dx, a->dw, a->dy, a->x, a->x_type, a->weight, a->heads, a->cols, a->eps, a->add, a->leaves);
 }
-static void far_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums dw, const float *dy, const float *x, const float *weight, int32_t heads,
+static void far_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums dw, const void *dy, const void *x, easyrl_dtype x_type, const void *weight, int32_t heads,
                                   int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
-  CALL(rms_norm_backward, dx, dw, dy, x, weight, heads, cols, eps, add, leaves);
+  CALL(rms_norm_backward, dx, dw, dy, x, x_type, weight, heads, cols, eps, add, leaves);
 }
 
-ARGS(rope, float *x; const float *table; const int32_t *positions; int32_t t, heads, dim, inverse;)
+ARGS(rope, void *x; const float *table; const int32_t *positions; int32_t t, heads, dim, inverse;)
 RUN(rope) {
-  NEAR(x, (int64_t)a->t * a->heads * a->dim);
+  VALUES(x, (int64_t)a->t * a->heads * a->dim);
   INDICES(positions, a->t, 0, INDEX_END);
   NEAR(table, (far_most(a->positions, a->t) + 1) * a->dim);
   CPU(rope, a->x, a->table, a->positions, a->t, a->heads, a->dim, a->inverse);
 }
-static void far_rope(easyrl_device *d, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads, int32_t dim, int32_t inverse) {
+static void far_rope(easyrl_device *d, void *x, const float *table, const int32_t *positions, int32_t t, int32_t heads, int32_t dim, int32_t inverse) {
   CALL(rope, x, table, positions, t, heads, dim, inverse);
 }
 
-ARGS(swiglu, float *y; const float *gate, *up; int64_t n;)
+ARGS(swiglu, void *y; const void *gate, *up; int64_t n;)
 RUN(swiglu) {
-  NEAR(y, a->n), NEAR(gate, a->n), NEAR(up, a->n);
+  VALUES(y, a->n), VALUES(gate, a->n), VALUES(up, a->n);
   CPU(swiglu, a->y, a->gate, a->up, a->n);
 }
-static void far_swiglu(easyrl_device *d, float *y, const float *gate, const float *up, int64_t n) { CALL(swiglu, y, gate, up, n); }
+static void far_swiglu(easyrl_device *d, void *y, const void *gate, const void *up, int64_t n) { CALL(swiglu, y, gate, up, n); }
 
-ARGS(swiglu_backward, float *d_gate, *d_up; const float *dy, *gate, *up; int64_t n;)
+ARGS(swiglu_backward, void *d_gate, *d_up; const void *dy, *gate, *up; int64_t n;)
 RUN(swiglu_backward) {
-  NEAR(d_gate, a->n), NEAR(d_up, a->n), NEAR(dy, a->n), NEAR(gate, a->n), NEAR(up, a->n);
+  VALUES(d_gate, a->n), VALUES(d_up, a->n), VALUES(dy, a->n), VALUES(gate, a->n), VALUES(up, a->n);
   CPU(swiglu_backward, a->d_gate, a->d_up, a->dy, a->gate, a->up, a->n);
 }
-static void far_swiglu_backward(easyrl_device *d, float *d_gate, float *d_up, const float *dy, const float *gate, const float *up, int64_t n) {
+static void far_swiglu_backward(easyrl_device *d, void *d_gate, void *d_up, const void *dy, const void *gate, const void *up, int64_t n) {
   CALL(swiglu_backward, d_gate, d_up, dy, gate, up, n);
 }
 

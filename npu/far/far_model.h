@@ -27,41 +27,41 @@ static void far_forest(easyrl_device *d, easyrl_segments s) {
 }
 #define SEGMENTS(field) (NEAR(field.list, a->field.n), NEAR(field.tiles, a->field.n_tiles), far_forest(d, a->field))
 
-ARGS(attention, float *out, *stats; const float *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
+ARGS(attention, void *out; float *stats; const void *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
 RUN(attention) {
   int64_t heads = (int64_t)a->segments.rows * a->h.q, keys = (int64_t)a->segments.rows * a->h.kv;
-  NEAR(out, heads * a->h.dim), OPTIONAL(stats, heads * 2), NEAR(q, heads * a->h.dim);
-  NEAR(k, keys * a->h.dim), NEAR(v, keys * a->h.dim), SEGMENTS(segments);
+  VALUES(out, heads * a->h.dim), OPTIONAL(stats, heads * 2), VALUES(q, heads * a->h.dim);
+  VALUES(k, keys * a->h.dim), VALUES(v, keys * a->h.dim), SEGMENTS(segments);
   CPU(attention, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
 }
-static void far_attention(easyrl_device *d, float *out, float *stats, const float *q, const float *k, const float *v, easyrl_segments s, easyrl_heads h) {
+static void far_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v, easyrl_segments s, easyrl_heads h) {
   CALL(attention, out, stats, q, k, v, s, h);
 }
 
-ARGS(attention_backward, float *dq, *dk, *dv; const float *d_out, *out, *stats, *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
+ARGS(attention_backward, void *dq, *dk, *dv; const void *d_out, *out; const float *stats; const void *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
 RUN(attention_backward) {
   int64_t heads = (int64_t)a->segments.rows * a->h.q, keys = (int64_t)a->segments.rows * a->h.kv, dim = a->h.dim;
-  NEAR(dq, heads * dim), NEAR(dk, keys * dim), NEAR(dv, keys * dim), NEAR(d_out, heads * dim), NEAR(out, heads * dim);
-  NEAR(stats, heads * 2), NEAR(q, heads * dim), NEAR(k, keys * dim), NEAR(v, keys * dim), SEGMENTS(segments);
+  VALUES(dq, heads * dim), VALUES(dk, keys * dim), VALUES(dv, keys * dim), VALUES(d_out, heads * dim), VALUES(out, heads * dim);
+  NEAR(stats, heads * 2), VALUES(q, heads * dim), VALUES(k, keys * dim), VALUES(v, keys * dim), SEGMENTS(segments);
   CPU(attention_backward, a->dq, a->dk, a->dv, a->d_out, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
 }
-static void far_attention_backward(easyrl_device *d, float *dq, float *dk, float *dv, const float *d_out, const float *out, const float *stats,
-                                   const float *q, const float *k, const float *v, easyrl_segments s, easyrl_heads h) {
+static void far_attention_backward(easyrl_device *d, void *dq, void *dk, void *dv, const void *d_out, const void *out, const float *stats,
+                                   const void *q, const void *k, const void *v, easyrl_segments s, easyrl_heads h) {
   CALL(attention_backward, dq, dk, dv, d_out, out, stats, q, k, v, s, h);
 }
 
-/* Returns the floats in a page of keys or of values. */
+/* Returns the number of values in a page of keys or of values. */
 static int64_t far_page(easyrl_heads h) { return (int64_t)EASYRL_PAGE_SIZE * h.kv * h.dim; }
 
-ARGS(cache_write, float *cache_k, *cache_v; const float *k, *v; const int32_t *slots; int32_t t; easyrl_heads h;)
+ARGS(cache_write, void *cache_k, *cache_v; const void *k, *v; const int32_t *slots; int32_t t; easyrl_heads h;)
 RUN(cache_write) {
   int64_t n = (int64_t)a->t * a->h.kv * a->h.dim;
   INDICES(slots, a->t, 0, INDEX_END);
   int64_t most = far_most(a->slots, a->t), cache = most < 0 ? 0 : (most / EASYRL_PAGE_SIZE + 1) * far_page(a->h);
-  NEAR(cache_k, cache), NEAR(cache_v, cache), NEAR(k, n), NEAR(v, n);
+  VALUES(cache_k, cache), VALUES(cache_v, cache), VALUES(k, n), VALUES(v, n);
   CPU(cache_write, a->cache_k, a->cache_v, a->k, a->v, a->slots, a->t, a->h);
 }
-static void far_cache_write(easyrl_device *d, float *cache_k, float *cache_v, const float *k, const float *v, const int32_t *slots, int32_t t, easyrl_heads h) {
+static void far_cache_write(easyrl_device *d, void *cache_k, void *cache_v, const void *k, const void *v, const int32_t *slots, int32_t t, easyrl_heads h) {
   CALL(cache_write, cache_k, cache_v, k, v, slots, t, h);
 }
 
@@ -93,15 +93,15 @@ static int64_t far_tables(easyrl_device *d, easyrl_tables *t) {
   return most + 1;
 }
 
-ARGS(attention_cached, float *out; const float *q, *cache_k, *cache_v; easyrl_tables tables; easyrl_heads h;)
+ARGS(attention_cached, void *out; const void *q, *cache_k, *cache_v; easyrl_tables tables; easyrl_heads h;)
 RUN(attention_cached) {
   int64_t n = (int64_t)a->tables.n * a->h.q * a->h.dim;
-  NEAR(out, n), NEAR(q, n);
+  VALUES(out, n), VALUES(q, n);
   int64_t cache = far_tables(d, &a->tables) * far_page(a->h);
-  NEAR(cache_k, cache), NEAR(cache_v, cache);
+  VALUES(cache_k, cache), VALUES(cache_v, cache);
   CPU(attention_cached, a->out, a->q, a->cache_k, a->cache_v, a->tables, a->h);
 }
-static void far_attention_cached(easyrl_device *d, float *out, const float *q, const float *cache_k, const float *cache_v, easyrl_tables t, easyrl_heads h) {
+static void far_attention_cached(easyrl_device *d, void *out, const void *q, const void *cache_k, const void *cache_v, easyrl_tables t, easyrl_heads h) {
   CALL(attention_cached, out, q, cache_k, cache_v, t, h);
 }
 
@@ -138,15 +138,15 @@ static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, fl
   CALL(softmax_finish, logp, entropy, stats, sums, max, n);
 }
 
-ARGS(softmax_backward, float *logits; const float *d_logp, *stats; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
+ARGS(softmax_backward, void *d_logits; const float *logits, *d_logp, *stats; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
 RUN(softmax_backward) {
-  NEAR(logits, (int64_t)a->n * a->cols), NEAR(d_logp, a->n), NEAR(stats, (int64_t)a->n * 2);
+  VALUES(d_logits, (int64_t)a->n * a->cols), NEAR(logits, (int64_t)a->n * a->cols), NEAR(d_logp, a->n), NEAR(stats, (int64_t)a->n * 2);
   INDICES(targets, a->n, INT32_MIN, INDEX_END);
-  CPU(softmax_backward, a->logits, a->d_logp, a->stats, a->targets, a->n, a->cols, a->first, a->inv_temp);
+  CPU(softmax_backward, a->d_logits, a->logits, a->d_logp, a->stats, a->targets, a->n, a->cols, a->first, a->inv_temp);
 }
-static void far_softmax_backward(easyrl_device *d, float *logits, const float *d_logp, const float *stats, const int32_t *targets, int32_t n, int32_t cols,
+static void far_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp, const float *stats, const int32_t *targets, int32_t n, int32_t cols,
                                  int32_t first, float inv_temp) {
-  CALL(softmax_backward, logits, d_logp, stats, targets, n, cols, first, inv_temp);
+  CALL(softmax_backward, d_logits, logits, d_logp, stats, targets, n, cols, first, inv_temp);
 }
 
 ARGS(sample, int32_t *ids; float *logp; const float *logits; int32_t n, vocab; const easyrl_sample_params *params;)
@@ -163,6 +163,7 @@ RUN(adamw) {
   LIST(updates);
   for (int32_t i = 0; i < a->n; i++) {
     int64_t n = a->updates[i].n;
+    if (n > 0 && a->updates[i].copy) VALUES(updates[i].copy, n);
     if (n > 0) NEAR(updates[i].w, n), SUMS(updates[i].g, n), NEAR(updates[i].m, n), NEAR(updates[i].v, n);
   }
   CPU(adamw, a->updates, a->n, a->p);

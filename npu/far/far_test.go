@@ -15,12 +15,12 @@ import (
 
 func TestConformance(t *testing.T) {
 	lib := far.Library(t)
-	nputest.Run(t, func(threads int) (npu.Device, error) { return device.Open(lib, threads) })
+	nputest.Run(t, func(threads int) (npu.Device, error) { return device.Open(lib, npu.FP32, threads) })
 }
 
 func open(t *testing.T) npu.Device {
 	t.Helper()
-	d, err := device.Open(far.Library(t), 1)
+	d, err := device.Open(far.Library(t), npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d

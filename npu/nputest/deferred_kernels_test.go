@@ -125,13 +125,13 @@ func (d *deferred) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *n
 	})
 }
 
-func (d *deferred) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	d.check.Linear("linear", y, x, w, bias, t)
-	d.later(func() { d.Device.Linear(d.at(y), d.at(x), d.matrix(w), d.at(bias), t, add) })
+func (d *deferred) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, start npu.Start) {
+	d.check.Linear(y, x, w, bias, t, start)
+	d.later(func() { d.Device.Linear(d.at(y), d.at(x), d.matrix(w), d.at(bias), t, start) })
 }
 
 func (d *deferred) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
-	d.check.Products(dx, products, t)
+	d.check.Products(dx, products, t, add)
 	products = slices.Clone(products)
 	d.later(func() {
 		var all []npu.Product
@@ -148,6 +148,11 @@ func (d *deferred) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x
 	d.later(func() {
 		d.Device.LinearBackwardWeight(d.matrixSums(dw), d.sums(dBias), d.at(dy), d.at(x), d.leaves(cuts))
 	})
+}
+
+func (d *deferred) Convert(y, x npu.Buffer) {
+	d.check.Convert(y, x)
+	d.later(func() { d.Device.Convert(d.at(y), d.at(x)) })
 }
 
 func (d *deferred) Add(y, x npu.Buffer) {
@@ -184,15 +189,13 @@ func (d *deferred) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buff
 }
 
 func (d *deferred) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
-	d.check.Norm("rms norm", weight, t, y, x)
+	d.check.Norm(y, x, weight, t)
 	d.later(func() { d.Device.RMSNorm(d.at(y), d.at(x), d.at(weight), t, eps) })
 }
 
 func (d *deferred) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
 	add bool, l *npu.Leaves) {
-	d.check.Leaves("rms norm backward", l)
-	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward", dWeight, weight.Len())
+	d.check.NormBackward(dx, dWeight, dy, x, weight, heads, l)
 	cuts := *l
 	d.later(func() {
 		d.Device.RMSNormBackward(d.at(dx), d.sums(dWeight), d.at(dy), d.at(x), d.at(weight), heads, eps, add,
@@ -268,10 +271,11 @@ func (d *deferred) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n i
 	})
 }
 
-func (d *deferred) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
+func (d *deferred) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int,
+	invTemp float32) {
+	d.check.SoftmaxBackward(dLogits, logits, dLogp, stats, targets, first)
 	d.later(func() {
-		d.Device.SoftmaxBackward(d.at(logits), d.at(dLogp), d.at(stats), d.ints(targets), first, invTemp)
+		d.Device.SoftmaxBackward(d.at(dLogits), d.at(logits), d.at(dLogp), d.at(stats), d.ints(targets), first, invTemp)
 	})
 }
 
@@ -289,7 +293,7 @@ func (d *deferred) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.later(func() {
 		var all []npu.Update
 		for _, u := range updates {
-			all = append(all, npu.Update{W: d.at(u.W), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
+			all = append(all, npu.Update{W: d.at(u.W), Copy: d.at(u.Copy), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
 		}
 		d.Device.AdamW(all, p)
 	})

@@ -31,7 +31,7 @@ func TestDeferred(t *testing.T) {
 
 func TestDeferredSame(t *testing.T) {
 	t.Parallel()
-	host, err := cpu.Open(1)
+	host, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	d, err := openDeferred(&space{Space: npu.NewSpace("deferred")}, true)
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ type deferred struct {
 }
 
 func openDeferred(s *space, exact bool) (npu.Device, error) {
-	host, err := cpu.Open(1)
+	host, err := cpu.Open(npu.FP32, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (c *denseCase) checkChains(t *testing.T, d npu.Device) {
 		}
 		y, x := m.nan(c.n*c.k), m.putMatrix(transposed(c.x[start*c.k:int(end)*c.k], c.k), c.k, rows)
 		dy := c.dy[start*c.n : int(end)*c.n]
-		d.Linear(y, m.put(transposed(dy, c.n)), x, npu.Buffer{}, c.n, false)
+		d.Linear(y, m.put(transposed(dy, c.n)), x, npu.Buffer{}, c.n, npu.Fresh)
 		want.addLeaf(m.get(y), c.leaves)
 		leaf := make([]float32, c.n)
 		for i, v := range dy {

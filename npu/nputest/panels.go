@@ -91,7 +91,7 @@ func testNormLinear(t *testing.T, d npu.Device) {
 					o.Bias = m.put(normal(r, n, 1))
 				}
 				y := m.nan(rows * n)
-				d.Linear(y, norm, o.W, o.Bias, rows, false)
+				d.Linear(y, norm, o.W, o.Bias, rows, npu.Fresh)
 				outputs, want = append(outputs, o), append(want, y)
 			}
 			d.NormLinear(outputs, m.nan(rows*cols), x, weight, rows, 1e-6)

@@ -243,7 +243,7 @@ func testFork(t *testing.T, d npu.Device) {
 	require.Equal(t, [npu.NumPurposes]int64{npu.Activations: yf.Bytes()}, f.Allocated())
 	work := func(d npu.Device, y npu.Buffer) error {
 		for range 50 {
-			d.Linear(y, x, w, npu.Buffer{}, c.t, false)
+			d.Linear(y, x, w, npu.Buffer{}, c.t, npu.Fresh)
 		}
 		return d.Sync()
 	}

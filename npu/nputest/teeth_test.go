@@ -102,7 +102,7 @@ func (d *lateUploads) UploadInts(dst npu.Buffer, src []int32) {
 type lateProducts struct{ *deferred }
 
 func (d *lateProducts) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
-	d.check.Products(dx, products, t)
+	d.check.Products(dx, products, t, add)
 	d.later(func() {
 		var all []npu.Product
 		for _, p := range products {
@@ -131,7 +131,7 @@ func (d *lateUpdates) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.later(func() {
 		var all []npu.Update
 		for _, u := range updates {
-			all = append(all, npu.Update{W: d.at(u.W), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
+			all = append(all, npu.Update{W: d.at(u.W), Copy: d.at(u.Copy), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
 		}
 		d.Device.AdamW(all, p)
 	})
@@ -226,8 +226,12 @@ func (d *silent) Sync() error {
 
 type staleLinear struct{ *deferred }
 
-func (d *staleLinear) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	d.deferred.Linear(y, x, w, bias, t, add || bias.IsNil())
+func (d *staleLinear) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int,
+	start npu.Start) {
+	if bias.IsNil() {
+		start = npu.Continue
+	}
+	d.deferred.Linear(y, x, w, bias, t, start)
 }
 
 type normsByLeaves struct{ *deferred }

@@ -81,7 +81,7 @@ func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 		rows := min(width, c.vocab-first)
 		p := vocabPart{first: first, w: m.putMatrix(c.w[first*c.k:(first+rows)*c.k], rows, c.k),
 			logits: m.nan(c.n * rows)}
-		d.Linear(p.logits, hidden, p.w, npu.Buffer{}, c.n, false)
+		d.Linear(p.logits, hidden, p.w, npu.Buffer{}, c.n, npu.Fresh)
 		of := m.nan(c.n)
 		d.SoftmaxMax(of, p.logits, c.n, c.invTemp)
 		for i, v := range m.get(of) {
@@ -98,7 +98,7 @@ func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 	r := map[string][]float32{"logp": m.get(logp), "entropy": m.get(entropy), "stats": m.get(stats)}
 	dLogits := make([]float32, c.n*c.vocab)
 	for _, p := range parts {
-		d.SoftmaxBackward(p.logits, dlp, stats, targets, p.first, c.invTemp)
+		d.SoftmaxBackward(p.logits, p.logits, dlp, stats, targets, p.first, c.invTemp)
 		d.LinearBackwardInput(dHidden, []npu.Product{{DY: p.logits, W: p.w, Block: p.w.Rows}}, c.n, p.first > 0)
 		for i, g := range m.get(p.logits) {
 			dLogits[(p.first+i%p.w.Rows)*c.n+i/p.w.Rows] = g
@@ -197,7 +197,7 @@ func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 		}
 	}
 	ids, sampled := m.alloc(npu.Int32, c.n), m.nan(c.n)
-	d.Linear(logits, hidden, w, npu.Buffer{}, c.n, false)
+	d.Linear(logits, hidden, w, npu.Buffer{}, c.n, npu.Fresh)
 	d.Sample(ids, sampled, logits, c.vocab, m.params(params))
 	drawn := *c
 	drawn.targets = m.getInts(ids)

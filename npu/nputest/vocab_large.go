@@ -23,7 +23,7 @@ func softmax(t *testing.T, d npu.Device, rows [][]float32, targets ...int32) out
 	d.SoftmaxMax(maxima, x, n, 1)
 	d.SoftmaxSum(sums, maxima, x, ids, 0, 1, false)
 	d.SoftmaxFinish(logp, entropy, stats, sums, maxima, n)
-	d.SoftmaxBackward(x, m.put(filled(n, 1)), stats, ids, 0, 1)
+	d.SoftmaxBackward(x, x, m.put(filled(n, 1)), stats, ids, 0, 1)
 	return outputs{values: map[string][]float32{
 		"logp": m.get(logp), "entropy": m.get(entropy), "stats": m.get(stats), "dLogits": m.get(x)}}
 }

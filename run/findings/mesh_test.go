@@ -39,7 +39,7 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 	t.Helper()
 	mesh := set.Mesh()
 	open := func() npu.Device {
-		dev, err := cpu.Open(1)
+		dev, err := cpu.Open(npu.FP32, 1)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
 		return dev

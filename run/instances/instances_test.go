@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/model/arch"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
@@ -26,7 +27,7 @@ func TestRejectedEngineIsClosed(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	var last *engine.Engine
 	deps := &Deps{Shape: shape, Engine: func(ec engine.Config) (*engine.Engine, error) {
-		dev, err := cpu.Open(1)
+		dev, err := cpu.Open(npu.FP32, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
@@ -23,7 +24,7 @@ func step(t *testing.T, shape *model.Config, mesh parallel.Mesh) (traffic map[st
 	t.Helper()
 	cfg := configs.Default()
 	cfg.Parallel.DP, cfg.Parallel.TP, cfg.Parallel.PP, cfg.Device.Threads = mesh.DP, mesh.TP, mesh.PP, 1
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	m, err := StartMesh(t.Context(), &cfg, &MeshDeps{Device: dev, Whole: true, Shape: shape,

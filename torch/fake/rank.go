@@ -132,7 +132,7 @@ func (r *rank) load() (wire.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.dev, err = cpu.Open(1); err != nil {
+	if r.dev, err = cpu.Open(npu.FP32, 1); err != nil {
 		return nil, err
 	}
 	r.tape = model.NewTape(r.dev, cfg)

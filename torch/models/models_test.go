@@ -37,7 +37,7 @@ func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
 	shape, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
-	dev, err = cpu.Open(1)
+	dev, err = cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	w, err = model.NewWeights(dev, shape, npu.Weights)

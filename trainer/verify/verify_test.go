@@ -26,7 +26,7 @@ const vocab, positions = 37, 64
 // models returns small models whose version 3 is published and whose policy has moved on.
 func models(t *testing.T) *trimodel.Models {
 	t.Helper()
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	w, err := model.NewWeights(dev, &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4,
 		KVHeads: 2, HeadDim: 6, VocabSize: vocab,

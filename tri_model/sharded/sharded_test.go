@@ -42,7 +42,7 @@ func shapes() map[string]*model.Config {
 
 func openCPU(t testing.TB, threads int) npu.Device {
 	t.Helper()
-	dev, err := cpu.Open(threads)
+	dev, err := cpu.Open(npu.FP32, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev

@@ -90,7 +90,7 @@ func startEngine(t *testing.T, id string) *engine.Engine {
 }
 
 func newEngine(shape *model.Config, id string) (*engine.Engine, error) {
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func publishTiny(t *testing.T, m *Membership, version int64) {
 
 func tinyWeights(t *testing.T, version int64) *model.Snapshot {
 	t.Helper()
-	dev, err := cpu.Open(1)
+	dev, err := cpu.Open(npu.FP32, 1)
 	require.NoError(t, err)
 	w, err := model.NewWeights(dev, tinyShape(t), npu.Weights)
 	require.NoError(t, err)

@@ -20,10 +20,10 @@ func heads(h npu.Heads) {
 func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	heads(h)
 	t := q.Len() / (h.Q * h.Dim)
-	d.Len("attention: q", q, t*h.Q*h.Dim)
-	d.Len("attention: out", out, q.Len())
-	d.Len("attention: k", k, t*h.KV*h.Dim)
-	d.Len("attention: v", v, t*h.KV*h.Dim)
+	d.Values("attention: q", q, t*h.Q*h.Dim)
+	d.Values("attention: out", out, q.Len())
+	d.Values("attention: k", k, t*h.KV*h.Dim)
+	d.Values("attention: v", v, t*h.KV*h.Dim)
 	d.Buffer("attention: segments", s.Buffer, npu.Int32, 4*s.N)
 	d.Buffer("attention: tiles", s.Tiles, npu.Int32, s.Tiles.Len())
 	if s.Rows > t {
@@ -36,8 +36,8 @@ func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads)
 func (d *Device) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
 	heads(h)
 	page := npu.PageSize * h.KV * h.Dim
-	d.Len("cache: keys", cacheK, cacheK.Len())
-	d.Len("cache: values", cacheV, cacheK.Len())
+	d.Values("cache: keys", cacheK, cacheK.Len())
+	d.Values("cache: values", cacheV, cacheK.Len())
 	if cacheK.Len()%page != 0 {
 		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), page)
 	}
@@ -47,8 +47,8 @@ func (d *Device) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
 // CacheWrite checks the operands of CacheWrite.
 func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	pages := d.cache(cacheK, cacheV, h)
-	d.Len("cache write: k", k, slots.Len()*h.KV*h.Dim)
-	d.Len("cache write: v", v, slots.Len()*h.KV*h.Dim)
+	d.Values("cache write: k", k, slots.Len()*h.KV*h.Dim)
+	d.Values("cache write: v", v, slots.Len()*h.KV*h.Dim)
 	d.Indices("cache write: slots", slots, pages*npu.PageSize)
 }
 
@@ -56,8 +56,8 @@ func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h n
 // of t.Lens and made t.Blocks.
 func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	pages, n := d.cache(cacheK, cacheV, h), t.Lens.Len()
-	d.Len("cached attention: q", q, n*h.Q*h.Dim)
-	d.Len("cached attention: out", out, n*h.Q*h.Dim)
+	d.Values("cached attention: q", q, n*h.Q*h.Dim)
+	d.Values("cached attention: out", out, n*h.Q*h.Dim)
 	d.Indices("cached attention: pages", t.Pages, pages)
 	same("cached attention: rows", t.Rows.Len(), n)
 	d.Indices("cached attention: rows", t.Rows, t.Pages.Len()/t.Stride)

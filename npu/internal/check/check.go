@@ -21,6 +21,7 @@ func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args
 type Device struct {
 	Name      string // device name in messages
 	Space     *npu.Space
+	Type      npu.DType                // of weights and activations
 	MatrixLen func(rows, cols int) int // the device's MatrixLen
 
 	capturing bool                     // record of Capture or CaptureUses is running
@@ -77,6 +78,18 @@ func (d *Device) Buffer(what string, b npu.Buffer, dtype npu.DType, n int) {
 // Len requires b to hold n float32 values (see Buffer).
 func (d *Device) Len(what string, b npu.Buffer, n int) { d.Buffer(what, b, npu.Float32, n) }
 
+// Values requires b to hold n weights or activations (see Buffer).
+func (d *Device) Values(what string, b npu.Buffer, n int) { d.Buffer(what, b, d.Type, n) }
+
+// Either requires b to hold n float32 values or n activations (see Buffer).
+func (d *Device) Either(what string, b npu.Buffer, n int) {
+	if b.DType() != d.Type {
+		d.Len(what, b, n)
+		return
+	}
+	d.Values(what, b, n)
+}
+
 // OptionalLen requires b to be the zero Buffer or to hold n float32 values.
 func (d *Device) OptionalLen(what string, b npu.Buffer, n int) {
 	if !b.IsNil() {
@@ -91,6 +104,12 @@ func (d *Device) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b
 func (d *Device) Copy(dst, src npu.Buffer) {
 	d.Own("copy: source", src)
 	d.Buffer("copy: destination", dst, src.DType(), src.Len())
+}
+
+// Convert requires both buffers to have the same length, and types that Convert takes.
+func (d *Device) Convert(y, x npu.Buffer) {
+	d.Either("convert: source", x, x.Len())
+	d.Either("convert: destination", y, x.Len())
 }
 
 // same requires got and want, two numbers of values, to be equal.
@@ -108,17 +127,27 @@ func Alloc(dtype npu.DType, n int, purpose npu.Purpose, device string) error {
 	return nil
 }
 
-// Matrix requires a matrix with values to have the length of the device's layout.
-func (d *Device) Matrix(what string, m npu.Matrix) {
+// weights requires a matrix of weights to have the length of the device's layout.
+func (d *Device) weights(what string, m npu.Matrix) {
+	d.shape(what, m)
+	d.Values(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols))
+}
+
+// matrix requires a matrix of float32 values to have the length of the device's layout.
+func (d *Device) matrix(what string, m npu.Matrix) {
+	d.shape(what, m)
+	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols))
+}
+
+func (d *Device) shape(what string, m npu.Matrix) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
-	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols))
 }
 
 // HostValues requires m to have its layout's length and host to have m.Rows·m.Cols values.
 func (d *Device) HostValues(what string, m npu.Matrix, host []float32) {
-	d.Matrix(what, m)
+	d.matrix(what, m)
 	same(what, len(host), m.Rows*m.Cols)
 }
 
@@ -132,7 +161,7 @@ func (d *Device) Indices(what string, l npu.Ints, limit int) {
 
 // Embed checks the operands of Embed.
 func (d *Device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
-	d.Matrix("embed", table)
+	d.weights("embed", table)
 	d.Len("embed: y", y, ids.Len()*table.Cols)
 	d.Indices("embed: ids", ids, table.Rows)
 }
@@ -149,13 +178,22 @@ func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Toke
 	fixedPoint("embed backward", format)
 }
 
-// Linear checks the operands of a product with w over t rows. A row of in has w.Cols values,
-// a row of out w.Rows.
-func (d *Device) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int) {
-	d.Matrix(what, w)
-	d.Len(what, in, t*w.Cols)
-	d.Len(what, out, t*w.Rows)
-	d.OptionalLen(what, bias, w.Rows)
+// Linear checks the operands of Linear.
+func (d *Device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, start npu.Start) {
+	const what = "linear"
+	d.weights(what, w)
+	d.Values(what, x, t*w.Cols)
+	d.Either(what, y, t*w.Rows)
+	if !bias.IsNil() {
+		d.Values(what, bias, w.Rows)
+	}
+	if start == npu.Fresh {
+		return
+	}
+	d.Len(what, y, t*w.Rows)
+	if !bias.IsNil() {
+		fail("%s: a bias with start %d, expected start %d", what, start, npu.Fresh)
+	}
 }
 
 // OptionalSums requires s to be the zero Sums or to hold n sums and their mark.
@@ -205,12 +243,12 @@ func (d *Device) LinearSums(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer,
 	d.MatrixSums(what, dw)
 	d.OptionalSums(what, dBias, dw.Rows)
 	d.Leaves(what, l)
-	d.Len(what, x, l.Rows*dw.Cols)
-	d.Len(what, dy, l.Rows*dw.Rows)
+	d.Values(what, x, l.Rows*dw.Cols)
+	d.Values(what, dy, l.Rows*dw.Rows)
 }
 
 // Products checks the operands of LinearBackwardInput.
-func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
+func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int, add bool) {
 	const what = "linear backward input"
 	if len(products) == 0 {
 		fail("%s: no products, expected at least 1", what)
@@ -223,7 +261,12 @@ func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
 		}
 		same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
 		same("linear backward input: blocks", blocks(p), blocks(&products[0]))
-		d.Linear(what, p.DY, dx, p.W, npu.Buffer{}, t)
+		d.weights(what, p.W)
+		d.Values(what, p.DY, t*p.W.Rows)
+	}
+	d.Either(what, dx, t*products[0].W.Cols)
+	if add {
+		d.Len(what, dx, dx.Len())
 	}
 }
 
@@ -276,8 +319,9 @@ func (d *Device) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int
 
 // SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of a row of
 // logits. The bounds of targets do not matter, as in SoftmaxSum.
-func (d *Device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int) int {
+func (d *Device) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int) int {
 	n := targets.Len()
+	d.Values("softmax backward: dLogits", dLogits, logits.Len())
 	firstColumn("softmax backward", first)
 	d.Len("softmax backward: dLogp", dLogp, n)
 	d.Len("softmax backward: stats", stats, 2*n)
@@ -292,6 +336,9 @@ func (d *Device) AdamW(updates []npu.Update) {
 		d.Own("adamw: weight", u.W)
 		d.Sums("adamw: gradient", u.G, u.W.Len())
 		d.Len("adamw: weight", u.W, u.W.Len())
+		if !u.Copy.IsNil() {
+			d.Values("adamw: copy", u.Copy, u.W.Len())
+		}
 		d.Len("adamw: first moment", u.M, u.W.Len())
 		d.Len("adamw: second moment", u.V, u.W.Len())
 	}
@@ -341,10 +388,12 @@ func (d *Device) SetInts(y npu.Buffer, at, x npu.Ints) {
 
 // NormLinear checks the operands of NormLinear.
 func (d *Device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int) {
-	d.Norm("norm linear", weight, t, norm, x)
+	d.Norm(norm, x, weight, t)
+	d.Len("norm linear: x", x, t*weight.Len())
 	for i := range outputs {
 		o := &outputs[i]
-		d.Linear("norm linear", o.Y, norm, o.W, o.Bias, t)
+		d.Linear(o.Y, norm, o.W, o.Bias, t, npu.Fresh)
+		d.Values("norm linear: y", o.Y, o.Y.Len())
 	}
 }
 
@@ -357,18 +406,27 @@ func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 			panels++
 			continue
 		}
-		d.Matrix("sum panels", m)
+		d.matrix("sum panels", m)
 		panels += (m.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 	}
 	same("sum panels: sums", len(sums), panels)
 }
 
-// Norm requires weight to be float32 and each of rows to hold t rows of weight.Len() values.
-func (d *Device) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
-	d.Len(what, weight, weight.Len())
-	for _, b := range rows {
-		d.Len(what, b, t*weight.Len())
-	}
+// Norm checks the operands of RMSNorm.
+func (d *Device) Norm(y, x, weight npu.Buffer, t int) {
+	const what = "rms norm"
+	d.Values(what, weight, weight.Len())
+	d.Values(what, y, t*weight.Len())
+	d.Either(what, x, t*weight.Len())
+}
+
+// NormBackward checks the operands of RMSNormBackward.
+func (d *Device) NormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, l *npu.Leaves) {
+	const what = "rms norm backward"
+	d.Leaves(what, l)
+	d.Norm(dy, x, weight, l.Rows*heads)
+	d.Buffer(what, dx, x.DType(), x.Len())
+	d.Sums("rms norm backward: dWeight", dWeight, weight.Len())
 }
 
 // Rope checks x [positions.Len(), heads, dim] and requires each position to have a row in table.
@@ -376,14 +434,14 @@ func (d *Device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int) {
 	if dim <= 0 || dim%2 != 0 {
 		fail("rope: head dimension is %d, expected an even number", dim)
 	}
-	d.Len("rope: x", x, positions.Len()*heads*dim)
+	d.Values("rope: x", x, positions.Len()*heads*dim)
 	d.Len("rope: table", table, table.Len())
 	d.Indices("rope: positions", positions, table.Len()/dim)
 }
 
-// SwiGLU requires n float32 values in each buffer.
+// SwiGLU requires n activations in each buffer.
 func (d *Device) SwiGLU(what string, n int, buffers ...npu.Buffer) {
 	for _, b := range buffers {
-		d.Len(what, b, n)
+		d.Values(what, b, n)
 	}
 }

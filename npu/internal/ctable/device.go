@@ -32,12 +32,13 @@ const (
 // methods. Other goroutines may call Fork and cores.Limit at the same time, which read only
 // api, t, d, name and check.Space, which only Close changes.
 type device struct {
-	api   *C.easyrl_device_api
-	t     C.table  // api as an integer
-	d     C.device // handle of the queue, 0 after Close
-	name  string
-	check check.Device
-	err   *C.char // C buffer of errLen bytes for messages, freed by Close
+	api      *C.easyrl_device_api
+	t        C.table  // api as an integer
+	d        C.device // handle of the queue, 0 after Close
+	name     string
+	numerics npu.Numerics
+	check    check.Device
+	err      *C.char // C buffer of errLen bytes for messages, freed by Close
 
 	failure error    // first failure that Sync has not returned yet
 	staging *staging // nil if the host can address the device's memory
@@ -67,8 +68,8 @@ var (
 )
 
 // FromTable opens the first device of the easyrl_device_api at table, which must outlive the
-// device. It rejects a table of another version.
-func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
+// device. It rejects a table of another version or other numerics.
+func FromTable(table unsafe.Pointer, numerics npu.Numerics, threads int) (npu.Device, error) {
 	api := (*C.easyrl_device_api)(table)
 	if api == nil {
 		return nil, errors.New("open device: function table is null")
@@ -81,11 +82,9 @@ func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d",
 			uint32(api.size), want)
 	}
-	lastType := uint32(C.EASYRL_BFLOAT16)
-	if uint32(api.weights) > lastType || uint32(api.activations) > lastType {
-		return nil, fmt.Errorf(
-			"open device: library has types %d of weights and %d of activations, expected at most %d",
-			uint32(api.weights), uint32(api.activations), lastType)
+	if uint32(api._type) != uint32(numerics.Type()) {
+		return nil, fmt.Errorf("open device: library's table is for type %d, expected %d (%s)", uint32(api._type),
+			uint32(numerics.Type()), numerics)
 	}
 	d, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
 		return C.t_open(tableOf(api), 0, threads, msg, errLen)
@@ -98,6 +97,14 @@ func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 		space = npu.NewSpace(d.name + ":0")
 	}
 	return d.ready(space)
+}
+
+// numericsOf returns the numerics of a table that FromTable accepts.
+func numericsOf(api *C.easyrl_device_api) npu.Numerics {
+	if api._type == C.EASYRL_BFLOAT16 {
+		return npu.BF16
+	}
+	return npu.FP32
 }
 
 func tableOf(api *C.easyrl_device_api) C.table { return C.table(uintptr(unsafe.Pointer(api))) }
@@ -120,7 +127,8 @@ func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, m
 		return nil, errors.New(C.GoString(msg))
 	}
 	return &device{
-		api: api, t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg, blocks: map[uintptr]allocation{},
+		api: api, t: t, d: d, name: C.GoString(C.t_name(t, d)), numerics: numericsOf(api), err: msg,
+		blocks: map[uintptr]allocation{},
 		events: C.t_has_events(t) != 0, graphs: C.t_has_graphs(t) != 0, normLinear: C.t_has_norm_linear(t) != 0,
 	}, nil
 }
@@ -128,7 +136,7 @@ func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, m
 // ready completes d, whose memory is in space, and returns it as the type that implements
 // npu.Cores if it runs on CPU cores. If it fails, it closes the queue.
 func (d *device) ready(space *npu.Space) (npu.Device, error) {
-	d.check = check.Device{Name: d.name, Space: space, MatrixLen: d.MatrixLen}
+	d.check = check.Device{Name: d.name, Space: space, Type: d.numerics.Type(), MatrixLen: d.MatrixLen}
 	if space != npu.Host {
 		d.staging = &staging{}
 		if !d.addChunk(chunkBytes) {
@@ -173,8 +181,7 @@ func (d *cores) Limit(threads int) {
 // Info implements npu.Device.
 func (d *device) Info() npu.Info {
 	return npu.Info{
-		Name: d.name, Exact: d.api.exact != 0, Graphs: d.graphs,
-		WeightType: npu.DType(d.api.weights), ActivationType: npu.DType(d.api.activations),
+		Name: d.name, Exact: d.api.exact != 0, Graphs: d.graphs, Numerics: d.numerics,
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 // addr returns the device address of b, 0 for the zero Buffer.
 func addr(b npu.Buffer) C.addr { return C.addr(b.Addr()) }
 
+// cType returns the type of b's values, which is Float32 or BFloat16.
+func cType(b npu.Buffer) C.easyrl_dtype { return C.easyrl_dtype(b.DType()) }
+
 func cBool(b bool) C.int32_t {
 	if b {
 		return 1
@@ -44,6 +47,10 @@ func cFixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
 
 // The header repeats constants of package npu; these do not compile unless they are equal.
 const (
+	_ = uint(-(C.EASYRL_FLOAT32 ^ C.long(npu.Float32)))
+	_ = uint(-(C.EASYRL_BFLOAT16 ^ C.long(npu.BFloat16)))
+	_ = uint(-(C.EASYRL_CONTINUE ^ C.long(npu.Continue)))
+	_ = uint(-(C.EASYRL_ADD ^ C.long(npu.Add)))
 	_ = uint(-(C.EASYRL_PAGE_SIZE ^ npu.PageSize))
 	_ = uint(-(C.EASYRL_UNIT_ROWS ^ npu.UnitRows))
 	_ = uint(-(C.EASYRL_KEY_TILE ^ npu.KeyTile))
@@ -119,28 +126,34 @@ func (d *device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu
 }
 
 // Linear implements npu.Device.
-func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	d.check.Linear("linear", y, x, w, bias, t)
-	C.t_linear(d.t, d.d, addr(y), addr(x), cMatrix(w), addr(bias), C.int32_t(t), cBool(add))
+func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, start npu.Start) {
+	d.check.Linear(y, x, w, bias, t, start)
+	C.t_linear(d.t, d.d, addr(y), cType(y), addr(x), cMatrix(w), addr(bias), C.int32_t(t), C.easyrl_start(start))
 }
 
 // LinearBackwardInput implements npu.Device.
 func (d *device) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
-	d.check.Products(dx, products, t)
+	d.check.Products(dx, products, t, add)
 	list := d.products[:0]
 	for i := range products {
 		p := &products[i]
 		list = append(list, C.product{dy: addr(p.DY), w: cMatrix(p.W), block: C.int32_t(p.Block)})
 	}
 	d.products = list
-	C.t_linear_backward_input(d.t, d.d, addr(dx), unsafe.SliceData(list), C.int32_t(len(list)), C.int32_t(t),
-		cBool(add))
+	C.t_linear_backward_input(d.t, d.d, addr(dx), cType(dx), unsafe.SliceData(list), C.int32_t(len(list)), C.int32_t(t),
+		C.easyrl_start(cBool(add)))
 }
 
 // LinearBackwardWeight implements npu.Device.
 func (d *device) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	d.check.LinearSums(dw, dBias, dy, x, l)
 	C.t_linear_backward_weight(d.t, d.d, cMatrixSums(dw), cSums(dBias), addr(dy), addr(x), cLeaves(l))
+}
+
+// Convert implements npu.Device.
+func (d *device) Convert(y, x npu.Buffer) {
+	d.check.Convert(y, x)
+	C.t_convert(d.t, d.d, addr(y), cType(y), addr(x), cType(x), C.int64_t(x.Len()))
 }
 
 // Add implements npu.Device.
@@ -170,18 +183,18 @@ func (d *device) SetInts(y npu.Buffer, indices, x npu.Ints) {
 
 // RMSNorm implements npu.Device.
 func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
-	d.check.Norm("rms norm", weight, t, y, x)
-	C.t_rms_norm(d.t, d.d, addr(y), addr(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+	d.check.Norm(y, x, weight, t)
+	C.t_rms_norm(d.t, d.d, addr(y), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 }
 
 // NormLinear implements npu.Device.
 func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
 	d.check.NormLinear(outputs, norm, x, weight, t)
 	if !d.normLinear { // the library lacks the fused kernel
-		C.t_rms_norm(d.t, d.d, addr(norm), addr(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+		C.t_rms_norm(d.t, d.d, addr(norm), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 		for i := range outputs {
 			o := &outputs[i]
-			C.t_linear(d.t, d.d, addr(o.Y), addr(norm), cMatrix(o.W), addr(o.Bias), C.int32_t(t), 0)
+			C.t_linear(d.t, d.d, addr(o.Y), cType(o.Y), addr(norm), cMatrix(o.W), addr(o.Bias), C.int32_t(t), 0)
 		}
 		return
 	}
@@ -199,10 +212,8 @@ func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 // RMSNormBackward implements npu.Device.
 func (d *device) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
 	add bool, l *npu.Leaves) {
-	d.check.Leaves("rms norm backward", l)
-	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward: dWeight", dWeight, weight.Len())
-	C.t_rms_norm_backward(d.t, d.d, addr(dx), cSums(dWeight), addr(dy), addr(x), addr(weight),
+	d.check.NormBackward(dx, dWeight, dy, x, weight, heads, l)
+	C.t_rms_norm_backward(d.t, d.d, addr(dx), cSums(dWeight), addr(dy), addr(x), cType(x), addr(weight),
 		C.int32_t(heads), C.int32_t(weight.Len()), C.float(eps), cBool(add), cLeaves(l))
 }
 
@@ -236,7 +247,7 @@ func (d *device) Attention(out, stats, q, k, v npu.Buffer, s npu.Segments, h npu
 func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, s, h)
 	d.check.Attention(dOut, dq, dk, dv, s, h)
-	d.check.Len("attention backward: dq", dq, q.Len())
+	d.check.Values("attention backward: dq", dq, q.Len())
 	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h))
 	C.t_attention_backward(d.t, d.d, addr(dq), addr(dk), addr(dv), addr(dOut), addr(out), addr(stats), addr(q),
 		addr(k), addr(v), cSegments(s), cHeads(h))
@@ -279,9 +290,9 @@ func (d *device) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d *device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
-	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
-	C.t_softmax_backward(d.t, d.d, addr(logits), addr(dLogp), addr(stats), addr(targets.Buffer),
+func (d *device) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+	cols := d.check.SoftmaxBackward(dLogits, logits, dLogp, stats, targets, first)
+	C.t_softmax_backward(d.t, d.d, addr(dLogits), addr(logits), addr(dLogp), addr(stats), addr(targets.Buffer),
 		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp))
 }
 
@@ -298,7 +309,7 @@ func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	list := d.updates[:0]
 	for i := range updates {
 		u := &updates[i]
-		list = append(list, C.update{w: addr(u.W), g: cSums(u.G), m: addr(u.M), v: addr(u.V), n: C.int64_t(u.W.Len()),
+		list = append(list, C.update{w: addr(u.W), copy: addr(u.Copy), g: cSums(u.G), m: addr(u.M), v: addr(u.V), n: C.int64_t(u.W.Len()),
 			decay: cBool(u.Decay)})
 	}
 	d.updates = list

@@ -41,6 +41,9 @@ static inline void t_upload(table t, device d, addr dst, const uint8_t *src, int
 static inline void t_download(table t, device d, uint8_t *dst, addr src, int64_t bytes) { A(t)->download(D(d), dst, V(src), bytes); }
 static inline void t_copy(table t, device d, addr dst, addr src, int64_t bytes) { A(t)->copy(D(d), V(dst), V(src), bytes); }
 static inline void t_zero(table t, device d, addr a, int64_t bytes) { A(t)->zero(D(d), V(a), bytes); }
+static inline void t_convert(table t, device d, addr y, easyrl_dtype y_type, addr x, easyrl_dtype x_type, int64_t n) {
+  A(t)->convert(D(d), V(y), y_type, V(x), x_type, n);
+}
 static inline void t_add(table t, device d, addr y, addr x, int64_t n) { A(t)->add(D(d), F(y), F(x), n); }
 
 typedef struct { addr data; int32_t rows, cols; } matrix;
@@ -50,7 +53,7 @@ typedef struct { addr ends, units; int32_t n, n_units, rows; easyrl_fixed_point 
 typedef struct { addr list, tiles; int32_t n, n_tiles, rows; } segments;
 typedef struct { addr ids, rows, starts; int32_t t, lists; } tokens;
 typedef struct { addr pages, rows, lens, blocks; int32_t n, stride, longest; } tables;
-static inline easyrl_matrix M(matrix m) { easyrl_matrix v = {F(m.data), m.rows, m.cols}; return v; }
+static inline easyrl_matrix M(matrix m) { easyrl_matrix v = {V(m.data), m.rows, m.cols}; return v; }
 static inline easyrl_sums S(sums s) { easyrl_sums v = {(int64_t *)s.data, (int64_t *)s.mark}; return v; }
 static inline easyrl_matrix_sums MS(matrix_sums m) { easyrl_matrix_sums v = {S(m.s), m.rows, m.cols}; return v; }
 static inline easyrl_leaves L(leaves l) { easyrl_leaves v = {I(l.ends), I(l.units), l.n, l.n_units, l.rows, l.format}; return v; }
@@ -65,7 +68,7 @@ static inline easyrl_tables TB(tables t) {
  * named after. */
 typedef struct { addr dy; matrix w; int32_t block; } product;
 typedef struct { addr y; matrix w; addr bias; } projection;
-typedef struct { addr w; sums g; addr m, v; int64_t n; int32_t decay; } update;
+typedef struct { addr w, copy; sums g; addr m, v; int64_t n; int32_t decay; } update;
 typedef struct { addr data; int64_t n; } values;
 typedef struct { sums s; int64_t n; } gradient;
 _Static_assert(sizeof(product) == sizeof(easyrl_product) && sizeof(update) == sizeof(easyrl_update), "layout");
@@ -78,40 +81,46 @@ static inline void t_unpack_matrix(table t, device d, uint8_t *dst, matrix m) { 
 static inline void t_sum_panels(table t, device d, uint64_t *s, const matrix *m, int32_t n) { A(t)->sum_panels(D(d), s, (const easyrl_matrix *)m, n); }
 static inline void t_embed(table t, device d, addr y, matrix m, addr ids, int32_t n) { A(t)->embed(D(d), F(y), M(m), I(ids), n); }
 static inline void t_embed_backward(table t, device d, matrix_sums m, addr dy, tokens k, easyrl_fixed_point f) { A(t)->embed_backward(D(d), MS(m), F(dy), TK(k), f); }
-static inline void t_linear(table t, device d, addr y, addr x, matrix w, addr bias, int32_t n, int32_t add) { A(t)->linear(D(d), F(y), F(x), M(w), F(bias), n, add); }
-static inline void t_linear_backward_input(table t, device d, addr dx, const product *p, int32_t n, int32_t rows, int32_t add) {
-  A(t)->linear_backward_input(D(d), F(dx), (const easyrl_product *)p, n, rows, add);
+static inline void t_linear(table t, device d, addr y, easyrl_dtype y_type, addr x, matrix w, addr bias, int32_t n, easyrl_start start) {
+  A(t)->linear(D(d), V(y), y_type, V(x), M(w), V(bias), n, start);
+}
+static inline void t_linear_backward_input(table t, device d, addr dx, easyrl_dtype dx_type, const product *p, int32_t n, int32_t rows,
+                                           easyrl_start start) {
+  A(t)->linear_backward_input(D(d), V(dx), dx_type, (const easyrl_product *)p, n, rows, start);
 }
 static inline void t_linear_backward_weight(table t, device d, matrix_sums dw, sums d_bias, addr dy, addr x, leaves l) {
-  A(t)->linear_backward_weight(D(d), MS(dw), S(d_bias), F(dy), F(x), L(l));
+  A(t)->linear_backward_weight(D(d), MS(dw), S(d_bias), V(dy), V(x), L(l));
 }
-static inline void t_rms_norm(table t, device d, addr y, addr x, addr w, int32_t n, int32_t cols, float eps) { A(t)->rms_norm(D(d), F(y), F(x), F(w), n, cols, eps); }
+static inline void t_rms_norm(table t, device d, addr y, addr x, easyrl_dtype x_type, addr w, int32_t n, int32_t cols, float eps) {
+  A(t)->rms_norm(D(d), V(y), V(x), x_type, V(w), n, cols, eps);
+}
 static inline int32_t t_has_norm_linear(table t) { return A(t)->norm_linear != 0; }
 static inline void t_norm_linear(table t, device d, const projection *p, int32_t n, addr norm, addr x, addr w, int32_t rows, int32_t cols, float eps) {
-  A(t)->norm_linear(D(d), (const easyrl_projection *)p, n, F(norm), F(x), F(w), rows, cols, eps);
+  A(t)->norm_linear(D(d), (const easyrl_projection *)p, n, V(norm), F(x), V(w), rows, cols, eps);
 }
-static inline void t_rms_norm_backward(table t, device d, addr dx, sums dw, addr dy, addr x, addr w, int32_t heads, int32_t cols, float eps, int32_t add, leaves l) {
-  A(t)->rms_norm_backward(D(d), F(dx), S(dw), F(dy), F(x), F(w), heads, cols, eps, add, L(l));
+static inline void t_rms_norm_backward(table t, device d, addr dx, sums dw, addr dy, addr x, easyrl_dtype x_type, addr w, int32_t heads, int32_t cols, float eps,
+                                       int32_t add, leaves l) {
+  A(t)->rms_norm_backward(D(d), V(dx), S(dw), V(dy), V(x), x_type, V(w), heads, cols, eps, add, L(l));
 }
 static inline void t_rope(table t, device d, addr x, addr tab, addr pos, int32_t n, int32_t heads, int32_t dim, int32_t inverse) {
-  A(t)->rope(D(d), F(x), F(tab), I(pos), n, heads, dim, inverse);
+  A(t)->rope(D(d), V(x), F(tab), I(pos), n, heads, dim, inverse);
 }
-static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) { A(t)->swiglu(D(d), F(y), F(gate), F(up), n); }
+static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) { A(t)->swiglu(D(d), V(y), V(gate), V(up), n); }
 static inline void t_swiglu_backward(table t, device d, addr dg, addr du, addr dy, addr gate, addr up, int64_t n) {
-  A(t)->swiglu_backward(D(d), F(dg), F(du), F(dy), F(gate), F(up), n);
+  A(t)->swiglu_backward(D(d), V(dg), V(du), V(dy), V(gate), V(up), n);
 }
 static inline void t_attention(table t, device d, addr out, addr stats, addr q, addr k, addr v, segments s, easyrl_heads h) {
-  A(t)->attention(D(d), F(out), F(stats), F(q), F(k), F(v), SG(s), h);
+  A(t)->attention(D(d), V(out), F(stats), V(q), V(k), V(v), SG(s), h);
 }
 static inline void t_attention_backward(table t, device d, addr dq, addr dk, addr dv, addr d_out, addr out, addr stats, addr q, addr k, addr v, segments s,
                                         easyrl_heads h) {
-  A(t)->attention_backward(D(d), F(dq), F(dk), F(dv), F(d_out), F(out), F(stats), F(q), F(k), F(v), SG(s), h);
+  A(t)->attention_backward(D(d), V(dq), V(dk), V(dv), V(d_out), V(out), F(stats), V(q), V(k), V(v), SG(s), h);
 }
 static inline void t_cache_write(table t, device d, addr ck, addr cv, addr k, addr v, addr slots, int32_t n, easyrl_heads h) {
-  A(t)->cache_write(D(d), F(ck), F(cv), F(k), F(v), I(slots), n, h);
+  A(t)->cache_write(D(d), V(ck), V(cv), V(k), V(v), I(slots), n, h);
 }
 static inline void t_attention_cached(table t, device d, addr out, addr q, addr ck, addr cv, tables b, easyrl_heads h) {
-  A(t)->attention_cached(D(d), F(out), F(q), F(ck), F(cv), TB(b), h);
+  A(t)->attention_cached(D(d), V(out), V(q), V(ck), V(cv), TB(b), h);
 }
 static inline void t_gather_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { A(t)->gather_rows(D(d), F(y), F(x), I(rows), n, cols); }
 static inline void t_scatter_add_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { A(t)->scatter_add_rows(D(d), F(y), F(x), I(rows), n, cols); }
@@ -127,8 +136,9 @@ static inline void t_softmax_sum(table t, device d, addr sums, addr max, addr lo
 static inline void t_softmax_finish(table t, device d, addr logp, addr entropy, addr stats, addr sums, addr max, int32_t n) {
   A(t)->softmax_finish(D(d), F(logp), F(entropy), F(stats), (const int64_t *)sums, F(max), n);
 }
-static inline void t_softmax_backward(table t, device d, addr logits, addr dl, addr stats, addr targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
-  A(t)->softmax_backward(D(d), F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);
+static inline void t_softmax_backward(table t, device d, addr d_logits, addr logits, addr dl, addr stats, addr targets, int32_t n, int32_t cols,
+                                      int32_t first, float inv_temp) {
+  A(t)->softmax_backward(D(d), V(d_logits), F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);
 }
 static inline void t_sample(table t, device d, addr ids, addr logp, addr logits, int32_t n, int32_t vocab, addr params) {
   A(t)->sample(D(d), I(ids), F(logp), F(logits), n, vocab, V(params));

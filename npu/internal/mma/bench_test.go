@@ -56,7 +56,7 @@ func benchmark(b *testing.B, isa string, m int, s source) {
 	}
 	weight := mma.Pack(isa, w, n, k)
 
-	device, err := cpu.OpenISA(isa, 1)
+	device, err := cpu.OpenISA(isa, npu.FP32, 1)
 	require.NoError(b, err)
 	defer device.Close()
 	buffer := func(values int) npu.Buffer {
@@ -76,7 +76,7 @@ func benchmark(b *testing.B, isa string, m int, s source) {
 		weight.Multiply(y, x, m, false, false)
 		rule = min(rule, time.Since(start))
 		start = time.Now()
-		device.Linear(dy, dx, dw, npu.Buffer{}, m, false)
+		device.Linear(dy, dx, dw, npu.Buffer{}, m, npu.Fresh)
 		require.NoError(b, device.Sync())
 		plain = min(plain, time.Since(start))
 	}

@@ -1,0 +1,4 @@
+//go:build unix
+
+#define KERNELS_BF16
+#include "kernels_portable.c"
