@@ -46,7 +46,7 @@ soak: ## run the long versions of tests, with more cases
 mpi: ## test ranks over MPI; needs mpicc and mpirun
 	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./parallel/paralleltest ./run/ranks ./cmd/easyrl
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m ./parallel/mpi
-	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m -run TestMPI ./cmd/easyrl
+	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m -run TestMPI ./run/ranks ./cmd/easyrl
 
 torch-test: $(TORCH)/installed ## test PyTorch ranks; installs PyTorch into torch/worker/venv on the first call, several GB
 	cd torch/worker && venv/bin/python -m pytest -q tests

@@ -9,6 +9,7 @@ package configs
 
 import (
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/reward"
@@ -247,6 +248,9 @@ type Device struct {
 	// Trainer threads on a CPU; 0 uses the cores that inference leaves, and those of idle
 	// instances.
 	Threads int `toml:"threads" unit:"threads"`
+	// Arithmetic of easyrl's kernels, in training and in embedded instances: "float32", or "bf16", with bfloat16
+	// weights and activations. Part of the run's identity: -resume and easyrl servers need the same.
+	Numerics string `toml:"numerics"`
 }
 
 // Checkpoint sets when a run is saved.
@@ -309,13 +313,21 @@ func Default() Config {
 		Train:      Train{Config: optim.Default(), Backend: EasyRL, MicroBatchTokens: 4096, Minibatches: 1},
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
-		Device:     Device{Kind: CPU},
+		Device:     Device{Kind: CPU, Numerics: npu.FP32.String()},
 		Parallel:   parallel.Default(),
 		Torch:      torch.Default(),
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},
 		Log:        Log{Rollouts: true},
 	}
+}
+
+// Identity returns the identity of the arithmetic in which the run trains, zero for PyTorch ranks.
+func (c *Config) Identity() npu.Identity {
+	if c.Train.Backend == PyTorch {
+		return npu.Identity{}
+	}
+	return npu.Identity{Name: c.Device.Numerics, Version: npu.NumericsVersion}
 }
 
 // Swaps reports whether Train.Swap has an effect.

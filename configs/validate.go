@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/inference/discover"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report/sink"
 	"github.com/easyrl/easyrl/reward"
 )
@@ -283,6 +284,9 @@ func (c *checks) machine() {
 		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind,
 		quoted([]string{CPU, CUDA, Ascend}))
 	c.between("device.threads", r.Device.Threads, 0, maxThreads)
+	c.oneOf("device.numerics", r.Device.Numerics, npu.FP32.String(), npu.BF16.String())
+	c.expect(r.Train.Backend != PyTorch || r.Device.Numerics != npu.BF16.String(), "device.numerics",
+		"is %q, expected %q with train.backend = %q, whose ranks compute in torch.dtype", npu.BF16, npu.FP32, PyTorch)
 	c.section("parallel", r.Parallel.Validate())
 	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)

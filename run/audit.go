@@ -177,9 +177,9 @@ func (a *audit) verify(dir string, step int) error {
 		return differs("%v", err)
 	case state.Step != step:
 		return differs("%s is a checkpoint after step %d, expected step %d", dir, state.Step, step)
-	case state.Numerics != npu.NumericsVersion:
-		return usage.Errorf("the run was trained with version %d of the arithmetic (0: PyTorch ranks, or easyrl "+
-			"before version 2), and this easyrl has version %d: expected the same", state.Numerics, npu.NumericsVersion)
+	case state.NumericsVersion != npu.NumericsVersion:
+		return usage.Errorf("the run was trained in %s, and this easyrl has version %d of the numerics: expected the same",
+			arithmeticName(state.Arithmetic()), npu.NumericsVersion)
 	}
 	return nil
 }
@@ -283,6 +283,10 @@ func (a *audit) open(j *replay) (err error) {
 			return usage.Wrap(err)
 		}
 		j.from = j.of.Model
+		if was := j.state.Arithmetic(); was != j.cfg.Identity() {
+			return differs("%s: device.numerics is %s, expected %s as in %s", j.file, j.cfg.Identity(),
+				arithmeticName(was), j.from)
+		}
 		if j.needsStart() != "" {
 			j.of.Reference = a.of.Reference
 		}
@@ -348,7 +352,7 @@ func (a *audit) recordedSettings(file string, step int) (dir string, recorded ma
 // repeats reports whether a step is repeated only with the same value of a key.
 func (j *replay) repeats(key string) bool {
 	switch key {
-	case "run.seed", "rollout.prompts_per_step", "rollout.group_size":
+	case "device.numerics", "run.seed", "rollout.prompts_per_step", "rollout.group_size":
 		return true
 	case "run.steps":
 		return j.cfg.Train.Schedule != optim.Constant

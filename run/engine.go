@@ -31,7 +31,7 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 		if dev != nil {
 			return StartEngine(f, ec, dev, each)
 		}
-		own, err := OpenCPU(each)
+		own, err := OpenDevice(configs.CPU, cfg.Device.Numerics, each)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 
 // describe sets what servers need to know of the model and the run.
 func describe(f *folder.Folder, cfg *configs.Config, deps *instances.Deps) (err error) {
-	deps.Shape, deps.Computes = f.Shape, folder.Fingerprint(f.Shape)
+	deps.Shape, deps.Computes, deps.Numerics = f.Shape, folder.Fingerprint(f.Shape), cfg.Identity()
 	deps.Token, err = serversToken(cfg)
 	return err
 }

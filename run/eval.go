@@ -23,6 +23,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/reward"
@@ -84,7 +85,7 @@ func (e *evaluation) run(
 	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
 	instanceCount := max(1, cfg.Inference.Instances)
 	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/instanceCount))
-	dev, err := OpenDevice(cfg.Device.Kind, min(cores, cfg.Inference.Threads*instanceCount))
+	dev, err := OpenDevice(cfg.Device.Kind, cfg.Device.Numerics, min(cores, cfg.Inference.Threads*instanceCount))
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +241,9 @@ func evalSettings(
 		for _, key := range keys {
 			settings[section+"."+key] = values[section+"."+key]
 		}
+	}
+	if numerics := resolved.Device.Numerics; numerics != npu.FP32.String() { // older records name none
+		settings["device.numerics"] = numerics
 	}
 	settings["record"] = "2" // version 2 records whether each response is right
 	settings["weights"] = weights

@@ -17,7 +17,7 @@ func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool
 	if follows, err = ranks.Follows(cfg); err != nil || !follows {
 		return false, err
 	}
-	dev, err := OpenDevice(cfg.Device.Kind, ranks.MeshThreads(cfg))
+	dev, err := OpenDevice(cfg.Device.Kind, cfg.Device.Numerics, ranks.MeshThreads(cfg))
 	if err != nil {
 		return true, err
 	}

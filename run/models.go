@@ -83,10 +83,9 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 		if j.state, err = trainer.Resume(ctx, from, j.models); err != nil {
 			return ranks.UsageUnlessRank(err)
 		}
-		if was := j.state.Numerics; was != npu.NumericsVersion {
-			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version "+
-				"2), now %d. The weights will differ by rounding from those of an uninterrupted run",
-				from, was, npu.NumericsVersion)
+		if was := j.state.Arithmetic(); was != j.cfg.Identity() { // of a replay, or of PyTorch ranks
+			j.warn("%s was trained in %s, now in %s. The weights will differ by rounding from those of an "+
+				"uninterrupted run", from, arithmeticName(was), j.cfg.Identity())
 		}
 		if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 &&
 			!trimodel.HasSampled(from) {
@@ -94,8 +93,16 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 				j.cfg.Loss.OldPolicy, from, step, step+1)
 		}
 	}
-	j.state.Numerics = npu.NumericsVersion
+	j.state.SetArithmetic(j.cfg.Identity())
 	return nil
+}
+
+// arithmeticName names the arithmetic of a checkpoint.
+func arithmeticName(a npu.Identity) string {
+	if a == (npu.Identity{}) {
+		return "unknown numerics (PyTorch ranks, or easyrl before version 2 of its numerics)"
+	}
+	return a.String()
 }
 
 // open loads the models of a prepared run and the state of the checkpoint that it resumes.

@@ -242,7 +242,7 @@ func (p *preparation) try(ctx context.Context) (err error) {
 
 // openDevice opens the trainer's device until close.
 func (p *preparation) openDevice() (err error) {
-	if p.dev, err = OpenDevice(p.cfg.Device.Kind, p.cfg.Device.Threads); err != nil {
+	if p.dev, err = OpenDevice(p.cfg.Device.Kind, p.cfg.Device.Numerics, p.cfg.Device.Threads); err != nil {
 		return err
 	}
 	p.atEnd(func() { _ = p.dev.Close() })

@@ -137,6 +137,10 @@ func (j *replay) fit(groups []rollout.Group) error {
 	expect(minibatches <= s.prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.prompts), file)
 	if j.from != "" {
 		j.cfg.Run.Seed = j.state.Seed
+		if was := j.state.Arithmetic(); was.Name != "" && !j.known("device.numerics") &&
+			j.cfg.Train.Backend == configs.EasyRL {
+			j.cfg.Device.Numerics = was.Name
+		}
 	}
 	r.PromptsPerStep, r.GroupSize, r.MaxTokens = s.prompts, s.size, max(r.MaxTokens, s.longest)
 	j.groups = s

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
@@ -147,6 +148,9 @@ func (p *preparation) checkResume() error {
 	if err := trainer.CheckResume(from, *id, files, p.folder.Source); err != nil {
 		return usage.Wrap(err)
 	}
+	if err := checkArithmetic(from, &state, p.cfg); err != nil {
+		return err
+	}
 	switch {
 	case state.Data != "" && state.Data != id.Data:
 		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a "+
@@ -157,6 +161,21 @@ func (p *preparation) checkResume() error {
 			p.task.key, id.Prompts, state.Prompts)
 	}
 	return nil
+}
+
+// checkArithmetic returns an error if the run computes with other numerics, or another version of them, than those
+// that trained the checkpoint to resume from. A run may switch between easyrl's kernels and PyTorch ranks.
+func checkArithmetic(from string, state *trainer.State, cfg *configs.Config) error {
+	was, now := state.Arithmetic(), cfg.Identity()
+	switch {
+	case was == (npu.Identity{}) || now == (npu.Identity{}) || was == now:
+		return nil
+	case was.Name != now.Name:
+		return usage.Errorf("resume: device.numerics is %s, but %s was trained in %s, expected the same. Set "+
+			"device.numerics = %q, or start a new run with model.path = %q", now, from, was, was.Name, from)
+	}
+	return usage.Errorf("resume: this easyrl computes in %s, but %s was trained in %s, expected the same. Resume with "+
+		"the easyrl that wrote it, or start a new run with model.path = %q", now, from, was, from)
 }
 
 // announce logs where a resumed run continues and which settings changed.

@@ -9,11 +9,11 @@ import (
 	"github.com/easyrl/easyrl/model/folder"
 )
 
-// Sample runs one request on a temporary engine on a device of the given kind, with the given
+// Sample runs one request on a temporary engine on a device of the given kind and numerics, with the given
 // number of CPU threads, 0 for all.
-func Sample(ctx context.Context, f *folder.Folder, kind string, threads int, req inference.Request) (
+func Sample(ctx context.Context, f *folder.Folder, kind, numerics string, threads int, req inference.Request) (
 	[]inference.Completion, error) {
-	dev, err := OpenDevice(kind, threads)
+	dev, err := OpenDevice(kind, numerics, threads)
 	if err != nil {
 		return nil, err
 	}

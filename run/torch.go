@@ -36,7 +36,7 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	}
 	if err == nil && from != "" {
 		j.state, err = trainer.ReadState(from)
-		j.state.Numerics = 0
+		j.state.SetArithmetic(j.cfg.Identity())
 		deps.Updates = j.state.Updates
 	}
 	if err != nil {

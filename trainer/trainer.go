@@ -10,6 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
@@ -111,9 +112,10 @@ type State struct {
 	// Both determine the training order, which Position is an index of. Unknown values are "" and 0.
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
-	// Numerics is npu.NumericsVersion of the process that wrote the checkpoint. It is 0 for PyTorch
-	// ranks and before version 2.
-	Numerics int `json:"numerics,omitempty"`
+	// Numerics and NumericsVersion are the name of the numerics that trained, and npu.NumericsVersion then. The
+	// version is 0 for PyTorch ranks and before version 2. Arithmetic reads both.
+	Numerics        string `json:"numerics_name,omitempty"`
+	NumericsVersion int    `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`
 	// Settings are those with which Step was taken, as TOML by key; nil if unknown.
@@ -121,6 +123,18 @@ type State struct {
 	// Pending is the line of Step if its evaluation or its checksum was interrupted.
 	Pending report.Values `json:"pending,omitempty"`
 }
+
+// Arithmetic returns the arithmetic that trained the state, zero if it is unknown or that of PyTorch ranks.
+func (s *State) Arithmetic() npu.Identity {
+	if s.NumericsVersion == 0 {
+		return npu.Identity{}
+	}
+	// Before numerics had names, there was only float32.
+	return npu.Identity{Name: cmp.Or(s.Numerics, npu.FP32.String()), Version: s.NumericsVersion}
+}
+
+// SetArithmetic records the arithmetic that trains, zero for that of PyTorch ranks.
+func (s *State) SetArithmetic(a npu.Identity) { s.Numerics, s.NumericsVersion = a.Name, a.Version }
 
 // ErrStopped is Run's error if its context is cancelled. A checkpoint of the last completed step is on disk.
 var ErrStopped = errors.New("stopped")

@@ -12,6 +12,7 @@ import (
 // or bytes.
 type Report struct {
 	Device     string       `json:"device"`
+	Numerics   string       `json:"numerics"`
 	Model      string       `json:"model"`
 	Parameters int64        `json:"parameters"`
 	Ceilings   npu.Ceilings `json:"ceilings"`
@@ -21,7 +22,7 @@ type Report struct {
 // Print writes the report as two tables.
 func (r *Report) Print(w io.Writer) error {
 	p := lines{w}
-	p.add("%s; %s, %.3g M parameters", r.Device, r.Model, float64(r.Parameters)/1e6)
+	p.add("%s, %s; %s, %.3g M parameters", r.Device, r.Numerics, r.Model, float64(r.Parameters)/1e6)
 	p.add("")
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	rows := lines{t}

@@ -19,7 +19,8 @@ import (
 // Measure stops early and returns its error.
 func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string,
 	load func() (*model.Weights, error)) (*Report, error) {
-	r := &Report{Device: dev.Info().Name, Model: name, Parameters: shape.NumParams()}
+	info := dev.Info()
+	r := &Report{Device: info.Name, Numerics: info.Numerics.String(), Model: name, Parameters: shape.NumParams()}
 	var err error
 	if r.Ceilings, err = device.Ceilings(dev); err != nil {
 		return nil, err

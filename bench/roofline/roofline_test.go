@@ -25,7 +25,7 @@ func TestPhaseUnderCeilings(t *testing.T) {
 
 func TestReportTable(t *testing.T) {
 	t.Parallel()
-	r := Report{Device: "cpu/x", Model: "m", Parameters: 1_500_000,
+	r := Report{Device: "cpu/x", Numerics: "bf16", Model: "m", Parameters: 1_500_000,
 		Ceilings: npu.Ceilings{One: npu.Ceiling{Threads: 1, FLOPPerSecond: 1e11, Read: 2e10, Copy: 1.5e10},
 			All: npu.Ceiling{Threads: 2, FLOPPerSecond: 2e11, Read: 3e10, Copy: 2.5e10}}}
 	p := phase{name: "decode 8", rows: 8, flop: 5e9, read: 3e8, write: 1e8}
@@ -33,7 +33,7 @@ func TestReportTable(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, r.Print(&out))
 	lines := strings.Split(out.String(), "\n")
-	require.Equal(t, []string{"cpu/x; m, 1.5 M parameters", "",
+	require.Equal(t, []string{"cpu/x, bf16; m, 1.5 M parameters", "",
 		"   threads                             1       2",
 		"   fused multiply-adds, GFLOP/s    100.0   200.0",
 		"   memory read, GB/s                20.0    30.0",

@@ -83,34 +83,71 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 	}
 }
 
-// A checkpoint of other arithmetic is accepted with a warning. A resumed run records its own.
-func TestResumeWithOtherArithmetic(t *testing.T) {
-	t.Parallel()
-	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
-	folder := filepath.Join(run, "checkpoints", "step-000001")
-	path := filepath.Join(folder, "trainer", "state.json")
+// setState replaces text, by as much or less, in the state of a checkpoint and updates its checksum. The size stays.
+func setState(t *testing.T, folder, before, after string) {
+	t.Helper()
+	path, list := filepath.Join(folder, "trainer", "state.json"), filepath.Join(folder, "trainer", "manifest.json")
 	state, err := os.ReadFile(path)
 	require.NoError(t, err)
-	before := fmt.Sprintf(`"numerics": %d`, npu.NumericsVersion)
 	require.Contains(t, string(state), before)
-	older := []byte(strings.Replace(string(state), before, `"numerics": 1`, 1))
-	require.NoError(t, os.WriteFile(path, older, 0o644))
-	list := filepath.Join(folder, "trainer", "manifest.json")
+	other := []byte(strings.Replace(string(state), before, fmt.Sprintf("%-*s", len(before), after), 1))
+	require.NoError(t, os.WriteFile(path, other, 0o644))
 	manifest, err := os.ReadFile(list)
 	require.NoError(t, err)
 	sum := func(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 	require.Contains(t, string(manifest), sum(state))
-	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(older), 1)), 0o644))
-	warning := fmt.Sprintf(
-		"was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now %d.",
-		npu.NumericsVersion)
+	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(other), 1)), 0o644))
+}
+
+// A checkpoint of other numerics, or of another version of them, is refused. One that names none but has the version
+// is of float32; one without either, of PyTorch ranks, is accepted with a warning.
+func TestResumeWithOtherNumerics(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
+	folder := filepath.Join(run, "checkpoints", "step-000001")
+	const numerics = `"numerics_name": "float32",`
+	version := fmt.Sprintf(`"numerics": %d,`, npu.NumericsVersion)
+	now := npu.FP32.Identity()
+	refused := func(want string, settings ...string) {
+		t.Helper()
+		before, err := os.ReadDir(filepath.Join(run, "checkpoints"))
+		require.NoError(t, err)
+		code, errs := resumeTiny(t, dir, run, append(settings, "run.steps=2")...)
+		require.Equal(t, exitUsage, code, errs)
+		requireOneLine(t, errs, want)
+		after, err := os.ReadDir(filepath.Join(run, "checkpoints"))
+		require.NoError(t, err)
+		require.Len(t, after, len(before))
+	}
+
+	refused(fmt.Sprintf("resume: device.numerics is %s, but %s was trained in %s, expected the same. "+
+		"Set device.numerics = \"float32\", or ", npu.BF16.Identity(), folder, now), "device.numerics=bf16")
+
+	setState(t, folder, version, `"numerics": 1,`)
+	refused(fmt.Sprintf("resume: this easyrl computes in %s, but %s was trained in float32 (version 1), expected the "+
+		"same. Resume with the easyrl that wrote it, or ", now, folder))
+	setState(t, folder, `"numerics": 1,`, version)
+
+	setState(t, folder, numerics, `"numerics_name": "bf16",`)
+	refused(fmt.Sprintf("device.numerics is %s, but %s was trained in %s, ", now, folder, npu.BF16.Identity()))
+
+	setState(t, folder, `"numerics_name": "bf16",`, "") // as before numerics had names
+	refused("was trained in "+now.String(), "device.numerics=bf16")
+	const warning = "was trained in unknown numerics (PyTorch ranks, or easyrl before version 2 of its numerics), now in "
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, warning)
+	require.NotContains(t, errs, warning)
+
+	folder = filepath.Join(run, "checkpoints", "step-000002")
+	setState(t, folder, numerics, "")
+	setState(t, folder, version, "")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3")
 	require.Zero(t, code, errs)
-	require.NotContains(t, errs, warning)
+	require.Contains(t, errs, warning+now.String())
+	state, err := trainer.ReadState(filepath.Join(run, "checkpoints", "step-000003"))
+	require.NoError(t, err)
+	require.Equal(t, now, state.Arithmetic())
 }
 
 // Changed settings are accepted and reported. Changed data is rejected, because the run's

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run"
 )
 
@@ -72,9 +73,12 @@ func addSettings(fs *flag.FlagSet) *cli.List {
 	return set
 }
 
-// deviceFlag adds the flag -device to fs.
-func deviceFlag(fs *flag.FlagSet) *string {
-	return fs.String("device", configs.CPU, "`KIND` cpu or the path of a kernel library")
+// deviceFlags adds the flags -device and -numerics to fs.
+func deviceFlags(fs *flag.FlagSet) (kind, numerics *string) {
+	kind = fs.String("device", configs.CPU, "`KIND` cpu or the path of a kernel library")
+	numerics = fs.String("numerics", npu.FP32.String(),
+		"`NAME` arithmetic of the kernels: float32, or bf16 for bfloat16 weights and activations")
+	return kind, numerics
 }
 
 // loadRun reads and validates the configuration of a task.

@@ -287,7 +287,7 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 		require.Zero(t, status, stderr)
 		state, err := trainer.ReadState(out)
 		require.NoError(t, err)
-		require.Equal(t, npu.NumericsVersion, state.Numerics)
+		require.Equal(t, npu.FP32.Identity(), state.Arithmetic())
 		steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 		require.NoError(t, err)
 		return steps[0]["actor/grad_norm"]

@@ -39,7 +39,7 @@ func generateVerb(std streams) cli.Verb {
 	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with its exact text, ids, logprobs "+
 		"and finish; without -json control characters are printed as escapes")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
-	device := deviceFlag(v.Flags)
+	device, numerics := deviceFlags(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
 			return usage.Errorf(
@@ -65,7 +65,7 @@ func generateVerb(std streams) cli.Verb {
 		if err := checkRequest(req, *temperature); err != nil {
 			return err
 		}
-		out, err := run.Sample(ctx, f, *device, *threads, req)
+		out, err := run.Sample(ctx, f, *device, *numerics, *threads, req)
 		if errors.Is(err, inference.ErrInvalid) { // the request does not fit this model
 			return usage.Wrap(err)
 		}

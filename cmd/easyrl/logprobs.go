@@ -22,7 +22,7 @@ func logprobsVerb(std streams) cli.Verb {
 	data := v.Flags.String("data", "", "`FILE` JSON lines {\"ids\":[…]} (default standard input)")
 	temperature := v.Flags.Float64("temperature", 1, "`T` sampling temperature")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
-	device := deviceFlag(v.Flags)
+	device, numerics := deviceFlags(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" {
 			return usage.Errorf("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")
@@ -44,7 +44,7 @@ func logprobsVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		dev, err := run.OpenDevice(*device, *threads)
+		dev, err := run.OpenDevice(*device, *numerics, *threads)
 		if err != nil {
 			return err
 		}

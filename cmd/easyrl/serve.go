@@ -31,7 +31,7 @@ func serveVerb(std streams) cli.Verb {
 	listen := v.Flags.String("listen", cfg.Listen,
 		"`HOST:PORT` address to listen on; beyond loopback it needs -token-file or -insecure")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
-	device := deviceFlag(v.Flags)
+	device, numerics := deviceFlags(v.Flags)
 	maxRunning := v.Flags.Int("max-running", 64, "`N` maximum responses sampled at once")
 	join := v.Flags.String("join", "",
 		"`URL` control address of a trainer whose fleet the instance joins until it exits")
@@ -49,8 +49,9 @@ func serveVerb(std streams) cli.Verb {
 			return usage.Errorf("serve: -max-running is %d, expected at least 1", *maxRunning)
 		}
 		cfg.Listen, cfg.Insecure, cfg.DrainTimeout = *listen, *insecure, *drain
-		s := serve.Config{Model: *dir, Simulate: *spec, Device: *device, Threads: *threads, MaxRunning: *maxRunning,
-			Say: func(kind notice.Kind, format string, args ...any) { notice.Print(std.err, kind, format, args...) }}
+		s := serve.Config{Model: *dir, Simulate: *spec, Device: *device, Numerics: *numerics, Threads: *threads,
+			MaxRunning: *maxRunning,
+			Say:        func(kind notice.Kind, format string, args ...any) { notice.Print(std.err, kind, format, args...) }}
 		var err error
 		if cfg.Token, err = readToken("-token-file", *tokenFile); err != nil {
 			return err

@@ -40,8 +40,9 @@ func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 // weights, and makes perturbed weights. Its methods are safe for concurrent use; one computes at a
 // time.
 type Reference struct {
-	shape  *model.Config
-	prompt []int32
+	shape    *model.Config
+	numerics npu.Numerics // of the trainer
+	prompt   []int32
 
 	mu        sync.Mutex
 	weights   *model.Snapshot // being published; nil if none
@@ -60,9 +61,9 @@ type perturbed struct {
 	holders int // callers of Perturb that have not called Free; guarded by Reference.mu
 }
 
-// NewReference returns a Reference for prompt, without weights.
-func NewReference(shape *model.Config, prompt []int32) *Reference {
-	return &Reference{shape: shape, prompt: prompt}
+// NewReference returns a Reference for prompt, without weights. numerics are those of the trainer's device.
+func NewReference(shape *model.Config, numerics npu.Numerics, prompt []int32) *Reference {
+	return &Reference{shape: shape, numerics: numerics, prompt: prompt}
 }
 
 // Canary returns a canary that compares servers with r.
@@ -148,7 +149,7 @@ func (r *Reference) Perturb(context.Context) (*publish.Perturbed, error) {
 
 // newPerturbed makes perturbed weights and computes the log-probabilities of prompt under them.
 func (r *Reference) newPerturbed(prompt []int32) (p *perturbed, err error) {
-	dev, err := device.Open(device.CPU, npu.FP32, 0)
+	dev, err := device.Open(device.CPU, r.numerics, 0)
 	if err != nil {
 		return nil, err
 	}

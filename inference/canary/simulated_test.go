@@ -257,7 +257,7 @@ type client struct {
 func newClient(t *testing.T, shape *model.Config, tokens []int32) *client {
 	store, err := publish.NewStore(filepath.Join(t.TempDir(), "weights"))
 	require.NoError(t, err)
-	c := &client{t: t, ref: NewReference(shape, Prompt(shape, tokens, publish.CanaryTokens)), store: store}
+	c := &client{t: t, ref: NewReference(shape, npu.FP32, Prompt(shape, tokens, publish.CanaryTokens)), store: store}
 	t.Cleanup(func() { require.NoError(t, c.ref.Close()) })
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/sourcegraph/conc"
@@ -15,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // easyrl is an instance of easyrl serve. A request may name the version of the weights that must
@@ -46,6 +48,9 @@ type heldWeights struct {
 	Capacity int    `json:"capacity"` // 0 if not reported
 	Cores    int    `json:"cores"`    // 0 if not reported
 	Layout   string `json:"layout"`   // layout accepted besides rows; may be empty
+	// Numerics and NumericsVersion are the arithmetic of the server. A server without them computes in float32.
+	Numerics        string `json:"numerics"`
+	NumericsVersion int    `json:"numerics_version"`
 	// Simulated is set by servers that compute nothing, so their log-probabilities are arbitrary.
 	Simulated bool `json:"simulated"`
 }
@@ -59,7 +64,7 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	if err := c.http.Get(ctx, "/v1/weights", &h); err != nil {
 		return nil, err
 	}
-	if err := h.check(c.cfg.Computes); err != nil {
+	if err := h.check(&c.cfg); err != nil {
 		return nil, err
 	}
 	if c.capacity == 0 && h.Capacity > 0 {
@@ -175,7 +180,7 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 		err = e.send(ctx, w, &h)
 	}
 	if err == nil {
-		err = h.check(e.cfg.Computes)
+		err = h.check(&e.cfg)
 	}
 	switch {
 	case err != nil:
@@ -218,6 +223,10 @@ func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string,
 	query := url.Values{"version": {fmt.Sprint(w.Version())}}
 	if e.cfg.Trainer.ID != "" {
 		query.Set("trainer", e.cfg.Trainer.ID)
+	}
+	if n := e.cfg.Numerics; n != (npu.Identity{}) {
+		query.Set("numerics", n.Name)
+		query.Set("numerics_version", strconv.Itoa(n.Version))
 	}
 	streamed := "/v1/weights?" + query.Encode()
 	if sized, ok := w.(publish.Sized); ok {
@@ -279,13 +288,25 @@ func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size i
 	}, h)
 }
 
-// check returns an error if the server's fingerprint is known and differs from computes. Empty
-// computes accepts any.
-func (h *heldWeights) check(computes string) error {
-	if computes == "" || h.Config == "" || h.Config == computes {
+// check returns an error if the server computes another function of the weights than the trainer, or with other
+// numerics.
+func (h *heldWeights) check(cfg *Config) error {
+	if cfg.Computes != "" && h.Config != "" && h.Config != cfg.Computes {
+		return fmt.Errorf("/v1/weights: config.json describes another model (%.40q, expected %q)", h.Config,
+			cfg.Computes)
+	}
+	want := cfg.Numerics
+	if want == (npu.Identity{}) || h.Simulated {
 		return nil
 	}
-	return fmt.Errorf("/v1/weights: config.json describes another model (%.40q, expected %q)", h.Config, computes)
+	got := npu.Identity{Name: h.Numerics, Version: h.NumericsVersion}
+	if got == (npu.Identity{}) { // a server older than these fields
+		got = npu.Identity{Name: npu.FP32.String(), Version: want.Version}
+	}
+	if got != want {
+		return fmt.Errorf("/v1/weights: the server computes in %.60q, expected %q, as the trainer", got, want)
+	}
+	return nil
 }
 
 // printed returns a version for error messages.

@@ -35,6 +35,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // Config names a server and sets how to call it.
@@ -58,6 +59,9 @@ type Config struct {
 	// Computes is the fingerprint that an easyrl server must report, if it reports one; empty
 	// accepts any. See server.Info.Config.
 	Computes string
+	// Numerics are what an easyrl server must report as those in which it computes; zero accepts any. Published
+	// weights carry them, so that a server of other numerics refuses the weights.
+	Numerics npu.Identity
 	// Trainer identifies the publisher, if set. Dial refuses an easyrl server that
 	// another trainer holds. From Claim to Close the server accepts only this trainer's
 	// weights.

@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -30,12 +31,16 @@ type backend struct {
 	value   float32
 	wrong   bool // serves values other than those sent
 	paths   int  // updates by file
+
+	numerics npu.Identity
 }
 
-func (b *backend) ID() string        { return "tiny" }
-func (b *backend) Capacity() int     { return 5 }
-func (b *backend) Close() error      { return nil }
-func (b *backend) Info() server.Info { return server.Info{Context: 64, Vocab: 1000} }
+func (b *backend) ID() string    { return "tiny" }
+func (b *backend) Capacity() int { return 5 }
+func (b *backend) Close() error  { return nil }
+func (b *backend) Info() server.Info {
+	return server.Info{Context: 64, Vocab: 1000, Numerics: b.numerics}
+}
 func (b *backend) Load() server.Load { return server.Load{} }
 
 func (b *backend) Held() (version int64, checksum string) {
@@ -133,6 +138,15 @@ func serving(t *testing.T, b *backend, store *publish.Store) Server {
 
 func servingBackend(t *testing.T, b server.Backend, store *publish.Store) Server {
 	t.Helper()
+	inst, err := Dial(t.Context(), Config{URL: listening(t, b), Token: "secret", Store: store})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, inst.Close()) })
+	return inst
+}
+
+// listening starts easyrl's server over b and returns its URL.
+func listening(t *testing.T, b server.Backend) string {
+	t.Helper()
 	cfg := server.DefaultConfig()
 	cfg.Listen, cfg.Token = "127.0.0.1:0", "secret"
 	s, err := server.New(cfg, b, nil)
@@ -143,10 +157,62 @@ func servingBackend(t *testing.T, b server.Backend, store *publish.Store) Server
 		require.NoError(t, s.Close())
 		<-done
 	})
-	inst, err := Dial(t.Context(), Config{URL: fmt.Sprintf("http://%s", s.Addr()), Token: "secret", Store: store})
+	return fmt.Sprintf("http://%s", s.Addr())
+}
+
+// A trainer refuses a server of other numerics or of another version of them, and such a server refuses the trainer's
+// weights, sent or read from a file. A trainer or a server without numerics takes any.
+func TestServerOfOtherNumerics(t *testing.T) {
+	t.Parallel()
+	older := npu.Identity{Name: "float32", Version: npu.NumericsVersion - 1}
+	for name, server := range map[string]npu.Identity{"bf16": npu.BF16.Identity(), "older": older} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &backend{numerics: server}
+			cfg := Config{URL: listening(t, b), Token: "secret", Numerics: npu.FP32.Identity()}
+			_, err := Dial(t.Context(), cfg)
+			require.EqualError(t, err, fmt.Sprintf("instance %s: /v1/weights: the server computes in %q, expected %q, "+
+				"as the trainer", cfg.URL, server, npu.FP32.Identity()))
+			cfg.Numerics = npu.Identity{}
+			inst, err := Dial(t.Context(), cfg)
+			require.NoError(t, err)
+			_, err = inst.Publish(t.Context(), fakeWeights{version: 1})
+			require.NoError(t, err)
+			require.NoError(t, inst.Close())
+		})
+	}
+	store, err := publish.NewStore(t.TempDir())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, inst.Close()) })
-	return inst
+	for name, store := range map[string]*publish.Store{"sent": nil, "from a file": store} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &backend{numerics: npu.BF16.Identity()}
+			cfg := Config{URL: listening(t, b), Token: "secret", Store: store, Numerics: npu.BF16.Identity()}
+			inst, err := Dial(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, inst.Close()) })
+			_, err = inst.Publish(t.Context(), fakeWeights{version: 1, value: 1})
+			require.NoError(t, err)
+			inst.(*easyrl).cfg.Numerics = npu.FP32.Identity() // as if another server had replaced this one
+			_, err = inst.Publish(t.Context(), fakeWeights{version: 2, value: 2})
+			require.ErrorContains(t, err, fmt.Sprintf("status 409: the weights are of a trainer that computes in %q, "+
+				"expected %q, as this server", npu.FP32.Identity(), npu.BF16.Identity()))
+			held, _ := b.Held()
+			require.EqualValues(t, 1, held)
+		})
+	}
+}
+
+// A server that reports no numerics is an older one, which computes in float32.
+func TestServerWithoutNumerics(t *testing.T) {
+	t.Parallel()
+	cfg := Config{URL: listening(t, &backend{}), Token: "secret", Numerics: npu.FP32.Identity()}
+	inst, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, inst.Close())
+	cfg.Numerics = npu.BF16.Identity()
+	_, err = Dial(t.Context(), cfg)
+	require.ErrorContains(t, err, `the server computes in "float32 (version `)
 }
 
 // easyrl's own server preserves every bit.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/api"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // Backend samples for a server. Its methods may be called concurrently.
@@ -47,6 +48,7 @@ type Info struct {
 	Layout string
 	// Simulated means that tokens and log-probabilities do not come from the weights.
 	Simulated bool
+	Numerics  npu.Identity // arithmetic of the backend; zero if it is simulated
 }
 
 // Load is the current load of a backend and its counters since the start.

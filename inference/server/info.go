@@ -56,6 +56,9 @@ type serverInfo struct {
 	MaxConcurrent int    `json:"max_concurrent"`
 	MaxQueue      int    `json:"max_queue"`
 	MaxBody       int64  `json:"max_body"`
+
+	Numerics        string `json:"numerics,omitempty"`
+	NumericsVersion int    `json:"numerics_version,omitempty"`
 }
 
 // info answers with the model, the weights and the limits of the server.
@@ -67,7 +70,7 @@ func (s *Server) info(ctx *fasthttp.RequestCtx) error {
 		Context: model.Context, Vocab: model.Vocab,
 		WeightVersion: version, Checksum: checksum, WorldSize: 1, Cores: model.Cores,
 		Capacity: s.backend.Capacity(), MaxConcurrent: s.cfg.MaxConcurrent, MaxQueue: s.cfg.MaxQueue,
-		MaxBody: s.cfg.MaxBody,
+		MaxBody: s.cfg.MaxBody, Numerics: model.Numerics.Name, NumericsVersion: model.Numerics.Version,
 	})
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
+	"github.com/easyrl/easyrl/npu"
 )
 
 const (
@@ -46,6 +47,9 @@ type weightsHeld struct {
 	Layout   string `json:"layout,omitempty"`
 	// Simulated means that nothing is computed with the weights.
 	Simulated bool `json:"simulated,omitempty"`
+	// Numerics and NumericsVersion are the arithmetic of the server.
+	Numerics        string `json:"numerics,omitempty"`
+	NumericsVersion int    `json:"numerics_version,omitempty"`
 }
 
 // update reads new weights from the body, or from a file that a client on the same machine names.
@@ -54,6 +58,9 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
 	if err != nil || version < 1 {
 		return api.Invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
+	}
+	if err := w.checkNumerics(args); err != nil {
+		return err
 	}
 	if err := w.lockUpdates(); err != nil {
 		return err
@@ -76,8 +83,29 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	w.served.update(time.Since(start))
-	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum,
-		Config: w.backend.Info().Config})
+	info := w.backend.Info()
+	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum, Config: info.Config,
+		Simulated: info.Simulated, Numerics: info.Numerics.Name, NumericsVersion: info.Numerics.Version})
+	return nil
+}
+
+// checkNumerics refuses the weights of a trainer that computes with other numerics than the backend. Weights that
+// name none, such as those of a model folder, may be of any.
+func (w *weights) checkNumerics(args *fasthttp.Args) error {
+	own := w.backend.Info().Numerics
+	if !args.Has("numerics") || own == (npu.Identity{}) {
+		return nil
+	}
+	const key = "numerics_version"
+	version, err := strconv.Atoi(string(args.Peek(key)))
+	if err != nil {
+		return api.Invalid(key, "numerics_version %.40q, expected an integer", args.Peek(key))
+	}
+	if got := (npu.Identity{Name: string(args.Peek("numerics")), Version: version}); got != own {
+		return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_numerics", Code: "other_numerics",
+			Message: fmt.Sprintf("the weights are of a trainer that computes in %.60q, expected %q, as this server",
+				got, own)}
+	}
 	return nil
 }
 
@@ -175,7 +203,8 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	info := w.backend.Info()
 	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum, Config: info.Config,
 		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.holder(time.Now()),
-		Layout: info.Layout, Simulated: info.Simulated})
+		Layout: info.Layout, Simulated: info.Simulated, Numerics: info.Numerics.Name,
+		NumericsVersion: info.Numerics.Version})
 	return nil
 }
 

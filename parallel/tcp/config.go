@@ -25,13 +25,15 @@ import (
 	"time"
 )
 
-// Config says how a rank joins its world. All ranks have the same Size, Token and Run.
+// Config says how a rank joins its world. All ranks have the same Size, Token, Run and Numerics.
 type Config struct {
 	Rank   int
 	Size   int
 	Master string // host:port of rank 0
 	Token  []byte // at least MinToken bytes that are hard to guess
 	Run    string // identifies the run, so that ranks of another one are refused; at most 128 bytes
+	// Numerics name the arithmetic of the ranks, so that ranks with another one are refused; at most 64 bytes.
+	Numerics string
 
 	// Listen is the host:port at which a rank other than 0 accepts messages; empty for any free port of
 	// the local address of its connection to rank 0.
@@ -54,7 +56,10 @@ type Config struct {
 // MinToken is the min. length of a token, in bytes.
 const MinToken = 16
 
-const maxRun = 128 // bytes of Config.Run
+const (
+	maxRun      = 128 // bytes of Config.Run
+	maxNumerics = 64  // bytes of Config.Numerics
+)
 
 // MaxSize limits the number of ranks.
 const MaxSize = 1 << 14
@@ -74,6 +79,9 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Run) > maxRun {
 		bad("run has %d bytes, expected at most %d", len(c.Run), maxRun)
+	}
+	if len(c.Numerics) > maxNumerics {
+		bad("numerics have %d bytes, expected at most %d", len(c.Numerics), maxNumerics)
 	}
 	if _, _, err := net.SplitHostPort(c.Master); err != nil {
 		bad("master address is %q, expected host:port", c.Master)

@@ -122,7 +122,8 @@ func hostOf2(t *testing.T) (addr string, said *notes, opened func() (*World, err
 		err error
 	}
 	said = newNotes()
-	cfg := Config{Rank: 0, Size: 2, Master: porttest.Address(t), Token: []byte(secret), Run: "run", Warn: said.warn}
+	cfg := Config{Rank: 0, Size: 2, Master: porttest.Address(t), Token: []byte(secret), Run: "run", Numerics: "a",
+		Warn: said.warn}
 	done := make(chan result, 1)
 	go func() {
 		w, err := Open(t.Context(), cfg)
@@ -150,15 +151,17 @@ func dial(t *testing.T, addr string) net.Conn {
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	addr, said, opened := hostOf2(t)
-	good := Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run", Join: time.Minute}
+	good := Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run", Numerics: "a",
+		Join: time.Minute}
 	for want, change := range map[string]func(*Config){
 		`refused: "token differs, or the data was changed on the way"`: func(
 			c *Config) {
 			c.Token = []byte("another token of tests")
 		},
-		`refused: "run is \"old\", expected \"run\""`:      func(c *Config) { c.Run = "old" },
-		`refused: "world size is 3, expected 2"`:           func(c *Config) { c.Size = 3 },
-		`listen tcp 192.0.2.1:1: bind: cannot assign requ`: func(c *Config) { c.Listen = "192.0.2.1:1" },
+		`refused: "run is \"old\", expected \"run\""`:                    func(c *Config) { c.Run = "old" },
+		`refused: "rank 1 computes in \"b\", expected \"a\", as rank 0"`: func(c *Config) { c.Numerics = "b" },
+		`refused: "world size is 3, expected 2"`:                         func(c *Config) { c.Size = 3 },
+		`listen tcp 192.0.2.1:1: bind: cannot assign requ`:               func(c *Config) { c.Listen = "192.0.2.1:1" },
 	} {
 		bad := good
 		change(&bad)

@@ -22,7 +22,7 @@ import (
 //	S: status, and the reason of a refusal, which is empty if S accepts C; or statusForged alone
 const (
 	magic       = "easyrl parallel "
-	version     = 4
+	version     = 5
 	publicSize  = 32 // bytes of an X25519 public key
 	openingSize = len(magic) + 1 + publicSize
 	helloSize   = 1024
@@ -41,13 +41,15 @@ const (
 
 // hello introduces the connecting rank.
 type hello struct {
-	Rank    int
-	Size    int
-	To      int // the rank that it wants to reach
-	Run     string
-	Addr    string `json:",omitempty"` // address at which it accepts messages; only for a control connection
-	Channel string `json:",omitempty"` // channel of the connection's messages; empty for a control connection
-	Ticket  string // see World.tickets: that of the sender in a control connection, else that of the receiver
+	Rank int
+	Size int
+	To   int // the rank that it wants to reach
+	Run  string
+
+	Numerics string `json:",omitempty"`
+	Addr     string `json:",omitempty"` // address at which it accepts messages; only for a control connection
+	Channel  string `json:",omitempty"` // channel of the connection's messages; empty for a control connection
+	Ticket   string // see World.tickets: that of the sender in a control connection, else that of the receiver
 }
 
 // refusal is an error of a handshake that another attempt would not avoid.

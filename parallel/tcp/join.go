@@ -153,8 +153,8 @@ func (w *World) connectRank0(ctx context.Context) (*conn, error) {
 		err = w.listenNear(ctx, c.LocalAddr())
 	}
 	if err == nil {
-		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr()),
-			Ticket: w.ticket}
+		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Numerics: w.cfg.Numerics,
+			Addr: reachable(w.listener, c.LocalAddr()), Ticket: w.ticket}
 		err = c.connectHandshake(w.cfg.Token, h, time.Now().Add(handshakeTime))
 	}
 	if !stop() && err == nil {
@@ -322,6 +322,9 @@ func (c *Config) check(h hello) error {
 	switch {
 	case h.Run != c.Run:
 		return refusal{misfit, fmt.Sprintf("run is %q, expected %q", h.Run, c.Run)}
+	case h.Numerics != c.Numerics:
+		return refusal{misfit, fmt.Sprintf("rank %d computes in %q, expected %q, as rank %d", h.Rank, h.Numerics,
+			c.Numerics, c.Rank)}
 	case h.Size != c.Size:
 		return refusal{misfit, fmt.Sprintf("world size is %d, expected %d", h.Size, c.Size)}
 	case h.Rank < 0 || h.Rank >= h.Size || h.Rank == c.Rank:

@@ -97,7 +97,8 @@ func TestSilentConnections(t *testing.T) {
 		}
 	}
 	crowd(addr)
-	w, err := Open(t.Context(), Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run"})
+	w, err := Open(t.Context(), Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run",
+		Numerics: "a"})
 	require.NoError(t, err)
 	defer w.Close()
 	first, err := opened()

@@ -34,6 +34,8 @@ type Deps struct {
 	Shape *model.Config
 	// Computes is the fingerprint that an easyrl server must report for its model.
 	Computes string
+	// Numerics are what an easyrl server must report as those in which it computes; zero accepts any.
+	Numerics npu.Identity
 	// CanaryTokens are the first tokens of the run's prompts. There may be fewer than a canary needs.
 	CanaryTokens []int32
 	Engine       func(cfg engine.Config) (*engine.Engine, error) // starts an engine in this process
@@ -81,7 +83,12 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 		announcer.Close()
 		return nil, err
 	}
-	in := &Instances{fleet: f, threads: cfg.Device.Threads, canary: verification(deps)}
+	ref, err := verification(cfg, deps)
+	if err != nil {
+		announcer.Close()
+		return nil, errors.Join(err, f.Close())
+	}
+	in := &Instances{fleet: f, threads: cfg.Device.Threads, canary: ref}
 	mc, err := membershipConfig(cfg, deps, in.canary)
 	mc.Wait = fc.EmptyWait
 	if err == nil {
@@ -105,7 +112,10 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 // Probe connects to a run's servers and closes the connections. It starts no engine and
 // leaves the servers as they are. The error is the one with which Start would refuse them.
 func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.Probed, error) {
-	ref := verification(deps)
+	ref, err := verification(cfg, deps)
+	if err != nil {
+		return nil, err
+	}
 	mc, err := membershipConfig(cfg, deps, ref)
 	if err != nil {
 		return nil, errors.Join(err, ref.Close())
@@ -115,11 +125,16 @@ func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.P
 }
 
 // verification returns deps.Verification, or by default the comparison with this process's decoder.
-func verification(deps *Deps) Verification {
+func verification(cfg *configs.Config, deps *Deps) (Verification, error) {
 	if deps.Verification != nil {
-		return deps.Verification
+		return deps.Verification, nil
 	}
-	return canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))
+	numerics, err := npu.ParseNumerics(cfg.Device.Numerics)
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	prompt := canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens)
+	return canary.NewReference(deps.Shape, numerics, prompt), nil
 }
 
 // fleetConfig returns the configuration of a run's fleet.
@@ -147,7 +162,7 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (member
 		Client: remote.Config{Token: deps.Token,
 			Trainer: remote.Trainer{ID: cmp.Or(deps.Trainer, rand.Text()), Name: trainerName(cfg)},
 			Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
-			Computes: deps.Computes, Canary: ref.Canary()}}
+			Computes: deps.Computes, Numerics: deps.Numerics, Canary: ref.Canary()}}
 	if mc.WeightsDir == "" {
 		mc.WeightsDir, mc.RemoveWeights = filepath.Join(cfg.Run.Dir, "weights"), true
 	}

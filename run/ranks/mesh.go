@@ -33,14 +33,38 @@ import (
 func CheckMesh(cfg *configs.Config, shape *model.Config) error {
 	m := cfg.Parallel.Mesh()
 	err := shape.CheckMesh(m)
-	if err == nil || cfg.Train.Backend == configs.PyTorch {
+	if cfg.Train.Backend == configs.PyTorch {
 		return nil
+	}
+	if err == nil {
+		return checkSteps(cfg, shape)
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if near := nearest(m, shape); len(near) > 0 {
 		text += ". The nearest meshes that work: " + strings.Join(near, "; ")
 	}
 	return usage.Errorf("[parallel] %s", text)
+}
+
+// checkSteps returns a usage error if tensor ranks cut the chains of attention's output projection within a step of
+// BF16. They cut those of the feed-forward layer at multiples of npu.MatrixBlock.
+func checkSteps(cfg *configs.Config, shape *model.Config) error {
+	const step = 16 // products that a chain takes at a time
+	m := cfg.Parallel.Mesh()
+	if cfg.Device.Numerics != npu.BF16.String() || m.TP == 1 {
+		return nil
+	}
+	for tp := range m.TP {
+		part, err := shape.Shard(m, parallel.Coord{TP: tp}, false)
+		if err != nil {
+			return usage.Wrap(err)
+		}
+		if part.Heads*part.HeadDim%step != 0 {
+			return usage.Errorf("[parallel] tp is %d and a rank has %d heads of %d values, expected a multiple of %d "+
+				"values with device.numerics = %q", m.TP, part.Heads, part.HeadDim, step, npu.BF16)
+		}
+	}
+	return nil
 }
 
 // nearest returns up to three meshes near m that can divide a model. They have as many ranks as m or, if there are
@@ -280,7 +304,8 @@ func joinSettings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
 		return tcp.Config{}, usage.Errorf(
 			"MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
 	}
-	c := tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg)}
+	c := tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg),
+		Numerics: cfg.Identity().String()}
 	return c, usage.Wrap(c.Validate())
 }
 

@@ -52,17 +52,18 @@ type loaded struct {
 func (l loaded) Checksum() string { return l.sum }
 
 // open starts the engine with the folder's own weights as version 0.
-func (s *hosted) open(ctx context.Context, f *folder.Folder, name, kind string, threads, maxRunning int) (err error) {
+func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, c *Config) (err error) {
 	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir,
 		Config: folder.Fingerprint(f.Shape),
-		Layout: model.PanelLayout, Cores: cores.Busy(threads)}
-	if s.dev, err = run.OpenDevice(kind, threads); err != nil {
+		Layout: model.PanelLayout, Cores: cores.Busy(c.Threads)}
+	if s.dev, err = run.OpenDevice(c.Device, c.Numerics, c.Threads); err != nil {
 		return err
 	}
+	s.info.Numerics = s.dev.Info().Numerics.Identity()
 	if s.live, err = f.Weights(s.dev); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
-	if s.Engine, err = run.StartEngine(f, engine.Config{ID: name, MaxRunning: maxRunning}, s.dev, threads); err != nil {
+	if s.Engine, err = run.StartEngine(f, engine.Config{ID: name, MaxRunning: c.MaxRunning}, s.dev, c.Threads); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
 	start := model.NewSnapshot(s.live, 0)

@@ -23,6 +23,7 @@ type Config struct {
 	Model      string // folder; empty for a simulation without a model
 	Simulate   string // simulation spec; empty for a real model
 	Device     string // kind of the device; see configs.Device
+	Numerics   string // name of the numerics
 	Threads    int
 	MaxRunning int      // maximum number of responses sampled at once
 	Join       *url.URL // control address of the trainer to join; nil for none
@@ -64,7 +65,7 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 		return b, text, func() error { return nil }, nil
 	}
 	h := &hosted{}
-	return h, text, func() error { return h.open(ctx, f, name, c.Device, c.Threads, c.MaxRunning) }, nil
+	return h, text, func() error { return h.open(ctx, f, name, c) }, nil
 }
 
 // Run serves until ctx ends, then drains: it waits until running requests end or the
