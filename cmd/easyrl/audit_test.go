@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -113,6 +114,24 @@ func TestAuditAfterChangedSettings(t *testing.T) {
 	said := requireAudits(t, run, 4)
 	require.Contains(t, said, "settings of "+filepath.Join(run, "run-step-000002.toml")+"\n")
 	require.Contains(t, said, "settings of "+filepath.Join(run, "run.toml")+"\n")
+}
+
+// An audit recomputes in the numerics that the run file and the checkpoint agree on.
+func TestAuditFindsOtherNumerics(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
+	folder := filepath.Join(run, "checkpoints", "step-000001")
+	setState(t, folder, `"numerics_name": "float32",`, `"numerics_name": "bf16",`)
+	code, _, errs := command(t, "audit", run, "2")
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, fmt.Sprintf("run.toml: device.numerics is %s, expected %s as in %s", npu.FP32.Identity(),
+		npu.BF16.Identity(), folder))
+	setState(t, folder, fmt.Sprintf(`"numerics": %d,`, npu.NumericsVersion), `"numerics": 1,`)
+	code, _, errs = command(t, "audit", run, "2")
+	require.Equal(t, exitUsage, code, errs)
+	requireOneLine(t, errs, fmt.Sprintf("the run was trained in bf16 (version 1), and this easyrl has version %d of the "+
+		"numerics: expected the same", npu.NumericsVersion))
 }
 
 // The model that the run started from may have moved. Another model is found out.

@@ -37,39 +37,41 @@ func CheckMesh(cfg *configs.Config, shape *model.Config) error {
 		return nil
 	}
 	if err == nil {
-		return checkSteps(cfg, shape)
+		err = checkSteps(cfg.Device.Numerics, m, shape)
+	}
+	if err == nil {
+		return nil
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if near := nearest(m, shape); len(near) > 0 {
+	if near := nearest(m, shape, cfg.Device.Numerics); len(near) > 0 {
 		text += ". The nearest meshes that work: " + strings.Join(near, "; ")
 	}
 	return usage.Errorf("[parallel] %s", text)
 }
 
-// checkSteps returns a usage error if tensor ranks cut the chains of attention's output projection within a step of
-// BF16. They cut those of the feed-forward layer at multiples of npu.MatrixBlock.
-func checkSteps(cfg *configs.Config, shape *model.Config) error {
+// checkSteps returns an error if tensor ranks cut the chains of attention's output projection within a step of BF16.
+// They cut those of the feed-forward layer at multiples of npu.MatrixBlock.
+func checkSteps(numerics string, m parallel.Mesh, shape *model.Config) error {
 	const step = 16 // products that a chain takes at a time
-	m := cfg.Parallel.Mesh()
-	if cfg.Device.Numerics != npu.BF16.String() || m.TP == 1 {
+	if numerics != npu.BF16.String() || m.TP == 1 {
 		return nil
 	}
 	for tp := range m.TP {
 		part, err := shape.Shard(m, parallel.Coord{TP: tp}, false)
 		if err != nil {
-			return usage.Wrap(err)
+			return err
 		}
 		if part.Heads*part.HeadDim%step != 0 {
-			return usage.Errorf("[parallel] tp is %d and a rank has %d heads of %d values, expected a multiple of %d "+
+			return fmt.Errorf("tp is %d and a rank has %d heads of %d values, expected a multiple of %d "+
 				"values with device.numerics = %q", m.TP, part.Heads, part.HeadDim, step, npu.BF16)
 		}
 	}
 	return nil
 }
 
-// nearest returns up to three meshes near m that can divide a model. They have as many ranks as m or, if there are
+// nearest returns up to three meshes near m that can divide a model in numerics. They have as many ranks as m or, if there are
 // none, the next smaller possible number.
-func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
+func nearest(m parallel.Mesh, shape *model.Config, numerics string) (texts []string) {
 	type candidate struct {
 		mesh     parallel.Mesh
 		distance float64
@@ -80,7 +82,8 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 			for pp := 1; ranks%tp == 0 && pp <= min(ranks/tp, shape.Layers); pp++ {
 				c := parallel.Mesh{DP: ranks / tp / pp, TP: tp, PP: pp}
 				set := parallel.Settings{DP: c.DP, TP: c.TP, PP: c.PP, Reduce: parallel.Exact}
-				if c.Size() != ranks || set.Validate() != nil || shape.CheckMesh(c) != nil {
+				if c.Size() != ranks || set.Validate() != nil || shape.CheckMesh(c) != nil ||
+					checkSteps(numerics, c, shape) != nil {
 					continue
 				}
 				ratio := func(a, b int) float64 { return float64(max(a, b)) / float64(min(a, b)) } // 1 or more
