@@ -249,7 +249,7 @@ type Device struct {
 	// instances.
 	Threads int `toml:"threads" unit:"threads"`
 	// Arithmetic of easyrl's kernels, in training and in embedded instances: "float32", or "bf16", with bfloat16
-	// weights and activations. Part of the run's identity: -resume and easyrl servers need the same.
+	// weights and activations. -resume, ranks and easyrl servers need the same (docs/numerics.md).
 	Numerics string `toml:"numerics"`
 }
 
