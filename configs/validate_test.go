@@ -106,8 +106,8 @@ func TestValidate(t *testing.T) {
 		{"numerics", SFTTask, []string{"sft.data=d", "device.numerics=fp16"},
 			[]string{`-set: device.numerics is "fp16", expected one of "float32", "bf16"`}},
 		{"numerics of PyTorch ranks", TrainTask, []string{"train.backend=torch", "device.numerics=bf16"}, []string{
-			`-set: device.numerics is "bf16", expected "float32" with train.backend = "torch", whose ranks compute in ` +
-				`torch.dtype`}},
+			`-set: device.numerics is "bf16", expected "float32" with train.backend = "torch", whose ranks compute ` +
+				`in torch.dtype`}},
 		{"other numerics", EvalTask, []string{"data.eval=d", "device.numerics=bf16"}, nil},
 		{"library", TrainTask, []string{"device.kind=./libeasyrl_cuda.so"}, nil},
 		{"eval", TrainTask, []string{"eval.every=1", "eval.k=0", "eval.prompts=-1", "eval.temperature=-1"}, []string{

@@ -178,8 +178,8 @@ func (a *audit) verify(dir string, step int) error {
 	case state.Step != step:
 		return differs("%s is a checkpoint after step %d, expected step %d", dir, state.Step, step)
 	case state.NumericsVersion != npu.NumericsVersion:
-		return usage.Errorf("the run was trained in %s, and this easyrl has version %d of the numerics: expected the same",
-			arithmeticName(state.Arithmetic()), npu.NumericsVersion)
+		return usage.Errorf("the run was trained in %s, and this easyrl has version %d of the numerics: "+
+			"expected the same", arithmeticName(state.Arithmetic()), npu.NumericsVersion)
 	}
 	return nil
 }

@@ -130,8 +130,8 @@ func TestAuditFindsOtherNumerics(t *testing.T) {
 	setState(t, folder, fmt.Sprintf(`"numerics": %d,`, npu.NumericsVersion), `"numerics": 1,`)
 	code, _, errs = command(t, "audit", run, "2")
 	require.Equal(t, exitUsage, code, errs)
-	requireOneLine(t, errs, fmt.Sprintf("the run was trained in bf16 (version 1), and this easyrl has version %d of the "+
-		"numerics: expected the same", npu.NumericsVersion))
+	requireOneLine(t, errs, fmt.Sprintf("the run was trained in bf16 (version 1), and this easyrl has version %d of "+
+		"the numerics: expected the same", npu.NumericsVersion))
 }
 
 // The model that the run started from may have moved. Another model is found out.

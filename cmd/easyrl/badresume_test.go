@@ -134,7 +134,8 @@ func TestResumeWithOtherNumerics(t *testing.T) {
 
 	setState(t, folder, `"numerics_name": "bf16",`, "") // as before numerics had names
 	refused("was trained in "+now.String(), "device.numerics=bf16")
-	const warning = "was trained in unknown numerics (PyTorch ranks, or easyrl before version 2 of its numerics), now in "
+	const warning = "was trained in unknown numerics (PyTorch ranks, or easyrl before version 2 of its numerics), " +
+		"now in "
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, warning)

@@ -27,7 +27,8 @@ func bf16Run(t *testing.T) (dir string) {
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	require.NoError(t, err)
 	write(t, dir, "config.json", strings.Replace(string(config), `"head_dim":10`, `"head_dim":16`, 1))
-	_, _, errs := command(t, "generate", "-model", initTiny(t, dir, "tried", 1), "-prompt-ids", "1", "-numerics", "bf16")
+	tried := initTiny(t, dir, "tried", 1)
+	_, _, errs := command(t, "generate", "-model", tried, "-prompt-ids", "1", "-numerics", "bf16")
 	if strings.Contains(errs, "computes in bf16, expected float32") {
 		t.Skip("package model has no BF16 yet")
 	}

@@ -50,8 +50,9 @@ func serveVerb(std streams) cli.Verb {
 		}
 		cfg.Listen, cfg.Insecure, cfg.DrainTimeout = *listen, *insecure, *drain
 		s := serve.Config{Model: *dir, Simulate: *spec, Device: *device, Numerics: *numerics, Threads: *threads,
-			MaxRunning: *maxRunning,
-			Say:        func(kind notice.Kind, format string, args ...any) { notice.Print(std.err, kind, format, args...) }}
+			MaxRunning: *maxRunning, Say: func(kind notice.Kind, format string, args ...any) {
+				notice.Print(std.err, kind, format, args...)
+			}}
 		var err error
 		if cfg.Token, err = readToken("-token-file", *tokenFile); err != nil {
 			return err

@@ -249,8 +249,8 @@ func (c *call) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 		return nil, net.ErrClosed
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
-	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.envelope.Peer, Run: w.cfg.Run, Numerics: w.cfg.Numerics, Channel: c.envelope.Channel,
-		Ticket: w.tickets[c.envelope.Peer]}
+	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.envelope.Peer, Run: w.cfg.Run, Numerics: w.cfg.Numerics,
+		Channel: c.envelope.Channel, Ticket: w.tickets[c.envelope.Peer]}
 	conn := newConn(raw)
 	err := conn.connectHandshake(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {

@@ -69,8 +69,8 @@ func checkSteps(numerics string, m parallel.Mesh, shape *model.Config) error {
 	return nil
 }
 
-// nearest returns up to three meshes near m that can divide a model in numerics. They have as many ranks as m or, if there are
-// none, the next smaller possible number.
+// nearest returns up to three meshes near m that can divide a model in numerics. They have as many ranks as m or, if
+// there are none, the next smaller possible number.
 func nearest(m parallel.Mesh, shape *model.Config, numerics string) (texts []string) {
 	type candidate struct {
 		mesh     parallel.Mesh

@@ -25,8 +25,8 @@ func TestCheckMeshOfBF16(t *testing.T) {
 	four := parallel.Mesh{DP: 1, TP: 4, PP: 1}
 	require.NoError(t, check("float32", four, 8))
 	require.EqualError(t, check("bf16", four, 8), "[parallel] tp is 4 and a rank has 1 heads of 8 values, expected a "+
-		"multiple of 16 values with device.numerics = \"bf16\". The nearest meshes that work: dp=2 tp=2 pp=1; dp=1 tp=2 pp=2; "+
-		"dp=4 tp=1 pp=1")
+		"multiple of 16 values with device.numerics = \"bf16\". The nearest meshes that work: "+
+		"dp=2 tp=2 pp=1; dp=1 tp=2 pp=2; dp=4 tp=1 pp=1")
 	require.NoError(t, check("bf16", four, 16))
 	require.NoError(t, check("bf16", parallel.Mesh{DP: 2, TP: 2, PP: 3}, 8))
 	require.ErrorContains(t, check("bf16", parallel.Mesh{DP: 1, TP: 3, PP: 1}, 8), "a rank has 1 heads of 8 values")

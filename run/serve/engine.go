@@ -63,7 +63,8 @@ func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, c *Con
 	if s.live, err = f.Weights(s.dev); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
-	if s.Engine, err = run.StartEngine(f, engine.Config{ID: name, MaxRunning: c.MaxRunning}, s.dev, c.Threads); err != nil {
+	ec := engine.Config{ID: name, MaxRunning: c.MaxRunning}
+	if s.Engine, err = run.StartEngine(f, ec, s.dev, c.Threads); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
 	start := model.NewSnapshot(s.live, 0)
