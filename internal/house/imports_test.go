@@ -30,7 +30,7 @@ func floors() [][]string {
 			"reward/grade", "tokenizer/chat", "trainer/schedule"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace",
 			"report/chart"},
-		{"npu/internal/ctable", "npu/internal/mma", "report/page"},
+		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover",
 			"data", "npu/cpu", "npu/host"},
 		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state",

@@ -1,7 +1,4 @@
-/* Matrix products in which every output is one chain of fused multiply-adds.
- *
- * A weight [rows, cols] consists of panels. Panel p is [cols][32]; its lane l is the weight's
- * row 32p + l, zero beyond the last row. Panels are aligned to 64 bytes. linear and
+/* Matrix products in which every output is one chain of fused multiply-adds. linear and
  * linear_backward_input run the same tile: m rows by 16 nv lanes of accumulators, which
  * start from the output, the bias or zero, over kc terms, with
  *
@@ -10,8 +7,6 @@
  *
  * A block of terms continues from the output, so neither the blocking nor the
  * shape of the tile affects the result. */
-
-#define PANEL 32
 
 /* A tile has at most GEMM_MR x GEMM_NV accumulators, which fit the registers. Packed rows come
  * in tiles of at most GEMM_PR rows, which are fast to transpose and no slower to multiply. */
@@ -144,41 +139,6 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
       gemm_tiles[m - 1](kc, a, lda, b + j, 0, c + r * ldc + j, ldc, start, bias ? bias + j : 0, cols - j);
     a += step ? step : m;
   }
-}
-
-/* How an output of rows x panels is split into blocks x chunks tasks: blocks of rows of nearly
- * equal size, the same number for each thread. If there are too few rows for that, the split
- * is into chunks of panels. */
-typedef struct {
-  int64_t rows, panels, blocks, chunks;
-} gemm_grid;
-
-#define GEMM_FEW 32 /* fewest rows for which a task may read all panels */
-
-/* Splits an output. A block has at most max_rows rows. Each thread gets shares blocks if there
- * are enough rows. */
-static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads, int64_t shares) {
-  gemm_grid g = {rows, panels, ceil_div(rows, max_rows), 1};
-  if (threads == 1) return g;
-  int64_t most = rows / GEMM_FEW;
-  if (most >= threads) {
-    int64_t each = max64(1, min64(shares, most / threads));
-    g.blocks = max64(round_up(g.blocks, threads), each * threads);
-  } else {
-    g.chunks = min64(panels, max64(threads, min64(4 * threads, panels / 4)));
-  }
-  return g;
-}
-
-/* Rows [row, row_end) and panels [panel, panel_end) of a task. */
-typedef struct {
-  int64_t row, row_end, panel, panel_end;
-} gemm_part;
-
-static inline gemm_part gemm_task(const gemm_grid *g, int64_t task) {
-  int64_t i = task / g->chunks, j = task % g->chunks;
-  return (gemm_part){g->rows * i / g->blocks, g->rows * (i + 1) / g->blocks,
-                     g->panels * j / g->chunks, g->panels * (j + 1) / g->chunks};
 }
 
 /* y [t, w.rows] = x wT. Each chain starts from the value that start selects. */

@@ -14,34 +14,10 @@ typedef struct {
   int64_t scratch_part;
 } input_job;
 
-typedef struct {
-  const easyrl_product *product;
-  int64_t row, rows;
-} input_run;
-
-/* The next term of the chain: the row at an offset in a block of a product. */
-typedef struct {
-  int64_t block, offset;
-  int32_t product;
-} input_cursor;
-
 /* Writes the next kc terms of the chain to runs and returns the number of runs, at most kc. */
 static int input_take(const input_job *j, input_cursor *at, int64_t kc, input_run *runs) {
   int n = 0;
-  while (kc > 0) {
-    const easyrl_product *p = j->products + at->product;
-    int64_t row = at->block * p->block + at->offset, left = min64(p->w.rows - row, p->block - at->offset);
-    int64_t rows = min64(kc, left);
-    if (rows > 0) runs[n++] = (input_run){p, row, rows};
-    kc -= rows;
-    at->offset += rows;
-    if (rows < left) break;
-    at->offset = 0;
-    if (++at->product == j->n_products) {
-      at->product = 0;
-      at->block++;
-    }
-  }
+  for (; kc > 0; kc -= runs[n++].rows) runs[n] = input_next(j->products, j->n_products, at, kc);
   return n;
 }
 

@@ -12,9 +12,15 @@
 #include <stdio.h>
 
 #include "fixed.h"
+#include "cut.h"
+#if defined(KERNELS_BF16)
+#include "mma.h"
+#include "products_bf16.h"
+#else
 #include "gemm.h"
 #include "input.h"
 #include "weight.h"
+#endif
 #include "dense.h"
 #include "vocab.h"
 #include "update.h"

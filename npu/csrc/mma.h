@@ -11,7 +11,8 @@
  *     2^-126, or infinite.
  * u and 1 / u are normal if -101 <= E <= 127, and products of operands below 2^64 do not overflow.
  * Larger operands are found when they are packed, and take mma_exact. Lanes with a smaller E, with
- * a sum that may have wrapped or an accumulator that is not finite are found in mma_step.
+ * a sum that may have wrapped or an accumulator that is not finite are found in mma_step. If all
+ * terms of a lane are 0, every E gives +0.
  *
  * E comes from 16-bit codes. The code of a value b is the upper half of |b|'s bits, which is the
  * exponent and 7 bits of significand. The code of a value a is its exponent, without bias, in the
@@ -23,6 +24,7 @@
 #include "device.h"
 #include "simd.h"
 #include "transpose.h"
+#include "values.h"
 
 #define MMA_STEP 16 /* terms of a step */
 #define MMA_COLS 32 /* columns of a tile */
@@ -43,6 +45,7 @@
 #define MMA_B (MMA_COLS + MMA_COLS / 2)
 
 #define MMA_HUGE 0x5f800000     /* bits of 2^64 */
+#define MMA_LEAST (26 << 23)    /* bits of 2^-101 */
 #define MMA_SUM 2097119235      /* 2^32 - 2130739200 - (2^26 - 4) - 1 */
 #define MMA_ZERO_A (-192 * 128) /* below -191 * 128, for b < 2^64 */
 #define MMA_ZERO_B (-64 * 128)  /* below -63 * 128, for a < 2^64; the sum of both is an int16 */
@@ -108,13 +111,15 @@ SIMD_INLINE vi mma_step(const int m, const int careful, const float *a, const fl
   }
 #pragma GCC unroll 2
   for (int v = 0; v < MMA_COLS; v += VL) {
-    vi high[MMA_MR], sum[MMA_MR]; /* sum in units of u */
-    vf scale[MMA_MR];             /* 1 / u */
+    vi small[MMA_MR], sum[MMA_MR]; /* small is negative if E < -101; sum is in units of u */
+    vf scale[MMA_MR];              /* 1 / u */
 #pragma GCC unroll 6
     for (int i = 0; i < m; i++) {
       vf c = v_load(acc + i * MMA_COLS + v);
-      high[i] = v ? vi_and(top[i], vi_set1(-65536)) : vi_shl(top[i], 16);
-      vi e = vi_and(vi_max(high[i], vi_and(vf_bits(c), vi_set1(INT32_MAX))), vi_set1(0xff << 23)); /* bits of 2^E */
+      vi high = v ? vi_and(top[i], vi_set1(-65536)) : vi_shl(top[i], 16);
+      high = vi_max(high, vi_and(vf_bits(c), vi_set1(INT32_MAX))); /* 0 if all terms are */
+      small[i] = vi_and(vi_sub(high, vi_set1(MMA_LEAST)), vi_sub(vi_set1(0), high));
+      vi e = vi_and(vi_max(high, vi_set1(MMA_LEAST)), vi_set1(0xff << 23)); /* bits of 2^E */
       scale[i] = vi_bits(vi_sub(vi_set1((int32_t)(279u << 23)), e));
       sum[i] = vf_int(v_mul(c, scale[i]));
     }
@@ -130,19 +135,13 @@ SIMD_INLINE vi mma_step(const int m, const int careful, const float *a, const fl
       float *c = acc + i * MMA_COLS + v;
       vi u = vi_sub(vi_set1(254 << 23), vf_bits(scale[i]));
       vf r = v_mul(vi_float_rz(sum[i]), vi_bits(u));
-      vi low = vi_sub(u, vi_set1(1 << 23)); /* negative if E < -101 */
       if (careful) {
-        vi range = vi_or(low, vi_sub(vi_set1(229 << 23), u)); /* negative if E > 127, too */
+        vi range = vi_or(small[i], vi_sub(vi_set1(229 << 23), u)); /* negative if E > 127, too */
         vm wrapped = vi_gt(vi_add(sum[i], vi_set1(INT32_MIN + MMA_SUM)), vi_set1(INT32_MIN + MMA_SUM + MMA_SUM));
         unsigned bad = vm_bits(vi_gt(vi_set1(0), range)) | vm_bits(wrapped);
-        if (bad) { /* mostly lanes in which all products and the accumulator are 0 */
-          vm zero = vm_and(vi_gt(vi_set1(0), high[i]), vi_gt(vi_set1(1), vi_and(vf_bits(v_load(c)), vi_set1(INT32_MAX))));
-          r = v_select(zero, v_zero(), r);
-          bad &= ~vm_bits(zero);
-          if (bad) r = mma_repair(r, c, bad, a + i, b + v);
-        }
+        if (bad) r = mma_repair(r, c, bad, a + i, b + v);
       } else {
-        doubt = vi_or(doubt, vi_or(low, vi_add(sum[i], vi_set1(1 << 30)))); /* negative if |sum| >= 2^30 */
+        doubt = vi_or(doubt, vi_or(small[i], vi_add(sum[i], vi_set1(1 << 30)))); /* negative if |sum| >= 2^30 */
       }
       v_store(c, r);
     }
@@ -227,14 +226,22 @@ static const mma_tile_fn mma_tiles[MMA_MR] = {
 /* Rows are cut into tiles of nearly equal height. */
 static inline int64_t mma_row(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
 
-/* Returns the floats of rows that mma_pack_rows packs. */
+/* Packed rows are tile after tile of [round_up(k, 16)][MMA_A]. Returns the floats that a function which
+ * packs them may write. */
 static inline int64_t mma_rows_len(int64_t rows, int64_t k) {
   return ceil_div(rows, MMA_MR) * round_up(k, MMA_STEP) * MMA_A + VL;
 }
 
-/* Packs terms [0, k) of the rows x [rows][ld], tile after tile of [round_up(k, 16)][MMA_A].
- * Returns whether a value is 2^64 or more, or not finite. */
-static int mma_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t k) {
+/* Returns the codes of values a, each twice. */
+SIMD_INLINE vi mma_codes_a(vf x) {
+  vi size = vi_and(vf_bits(x), vi_set1(INT32_MAX));
+  vi code = vi_sub(vi_and(vi_sra(size, 16), vi_set1(0xff << 7)), vi_set1(127 << 7));
+  code = vf_bits(v_select(vi_gt(size, vi_set1(0)), vi_bits(code), vi_bits(vi_set1(MMA_ZERO_A))));
+  return vi_or(vi_shl(code, 16), vi_and(code, vi_set1(0xffff)));
+}
+
+/* Packs terms [0, k) of the rows x [rows][ld]. Returns whether a value is 2^64 or more, or not finite. */
+static int mma_pack_rows(float *dst, const value *x, int64_t ld, int64_t rows, int64_t k) {
   int64_t tiles = ceil_div(rows, MMA_MR);
   vi most = vi_set1(0);
   for (int64_t t = 0; t < tiles; t++) {
@@ -242,13 +249,10 @@ static int mma_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, i
     for (int64_t k0 = 0; k0 < k; k0 += VL, dst += VL * MMA_A) {
       float block[MMA_A * VL];
       for (int i = 0; i < MMA_MR; i++) {
-        vf v = i < m ? v_load_n(x + (r + i) * ld + k0, (int)min64(VL, k - k0)) : v_zero();
-        vi size = vi_and(vf_bits(v), vi_set1(INT32_MAX));
-        vi code = vi_sub(vi_and(vi_sra(size, 16), vi_set1(0xff << 7)), vi_set1(127 << 7));
-        code = vf_bits(v_select(vi_gt(size, vi_set1(0)), vi_bits(code), vi_bits(vi_set1(MMA_ZERO_A))));
-        most = vi_max(most, size);
+        vf v = i < m ? value_load_n(x + (r + i) * ld + k0, (int)min64(VL, k - k0)) : v_zero();
+        most = vi_max(most, vi_and(vf_bits(v), vi_set1(INT32_MAX)));
         v_store(block + i * VL, v);
-        v_store(block + (MMA_MR + i) * VL, vi_bits(vi_or(vi_shl(code, 16), vi_and(code, vi_set1(0xffff)))));
+        v_store(block + (MMA_MR + i) * VL, vi_bits(mma_codes_a(v)));
       }
       v_transpose(dst, MMA_A, block, VL, MMA_A, VL);
     }
@@ -256,48 +260,56 @@ static int mma_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, i
   return vm_bits(vi_gt(most, vi_set1(MMA_HUGE - 1))) != 0;
 }
 
-/* A panel of bfloat16 is [k][32]: of columns [0, 32), columns j and 16 + j are neighbours. */
-
-/* Packs k terms of cols columns, src [cols][ld], whose values are bfloat16 already, to a panel.
- * Columns that do not exist are 0. */
-static void mma_pack_panel(uint16_t *panel, const float *src, int64_t ld, int cols, int64_t k) {
-  for (int64_t k0 = 0; k0 < k; k0 += VL) {
-    float block[2][VL * VL];
-    int terms = (int)min64(VL, k - k0);
-    for (int h = 0; h < 2; h++) {
-      int n = cols - h * VL;
-      v_transpose(block[h], VL, src + (n > 0 ? h * VL * ld : 0) + k0, ld, n < 0 ? 0 : n < VL ? n : VL, terms);
-    }
-    for (int i = 0; i < terms; i++) {
-      vi low = vi_and(vi_sra(vf_bits(v_load(block[0] + i * VL)), 16), vi_set1(0xffff));
-      vi pair = vi_or(low, vi_and(vf_bits(v_load(block[1] + i * VL)), vi_set1(-65536)));
-      vi_store((int32_t *)(panel + (k0 + i) * MMA_COLS), pair);
-    }
-  }
-}
-
-/* Unpacks k terms of a panel to dst [round_up(k, 16)][MMA_B]. Returns whether a value is 2^64 or
- * more, or not finite. */
-static int mma_unpack_panel(float *dst, const uint16_t *panel, int64_t k) {
+/* Packs k terms x [k][ld] of rows rows, as mma_pack_rows does. The memory of x ends at end. */
+static int mma_pack_columns(float *dst, const value *x, int64_t ld, int64_t rows, int64_t k, const value *end) {
+  int64_t tiles = ceil_div(rows, MMA_MR);
   vi most = vi_set1(0);
-  for (int64_t i = 0; i < round_up(k, MMA_STEP); i++, dst += MMA_B) {
-    vi pair = i < k ? vi_load((const int32_t *)(panel + i * MMA_COLS)) : vi_set1(0);
-    vi size = vi_and(pair, vi_set1(0x7fff7fff));
-    most = vi_max16(most, size);
-    v_store(dst, vi_bits(vi_shl(pair, 16)));
-    v_store(dst + VL, vi_bits(vi_and(pair, vi_set1(-65536))));
-    v_store(dst + MMA_COLS, vi_bits(vi_replace16(size, MMA_ZERO_B)));
+  for (int64_t t = 0; t < tiles; t++) {
+    int64_t r = mma_row(rows, tiles, t), m = mma_row(rows, tiles, t + 1) - r;
+    for (int64_t i = 0; i < round_up(k, MMA_STEP); i++, dst += MMA_A) {
+      const value *from = x + i * ld + r;
+      vf v = i >= k ? v_zero() : value_load_n(from, end - from >= VL ? VL : (int)m); /* a tile ignores rows from m on */
+      most = vi_max(most, vi_and(vf_bits(v), vi_set1(INT32_MAX)));
+      v_store(dst, v);
+      v_store(dst + MMA_MR, vi_bits(mma_codes_a(v)));
+    }
   }
-  most = vi_max(vi_shl(most, 16), most);
   return vm_bits(vi_gt(most, vi_set1(MMA_HUGE - 1))) != 0;
 }
 
-/* Multiplies packed rows by one unpacked panel over k terms. c [rows][ldc] has cols columns; zero
+/* Stores the codes of a term's columns lo and hi. Returns the maximum of most and their magnitudes' upper halves. */
+SIMD_INLINE vi mma_codes_b(float *dst, vf lo, vf hi, vi most) {
+  vi size = vi_or(vi_and(vi_sra(vf_bits(lo), 16), vi_set1(0x7fff)), vi_and(vf_bits(hi), vi_set1(0x7fff0000)));
+  v_store(dst, vi_bits(vi_replace16(size, MMA_ZERO_B)));
+  return vi_max16(most, size);
+}
+
+/* Returns whether a value of which mma_codes_b has seen the codes is 2^64 or more, or not finite. */
+static inline int mma_codes_huge(vi most) {
+  return vm_bits(vi_gt(vi_max(vi_shl(most, 16), most), vi_set1(MMA_HUGE - 1))) != 0;
+}
+
+/* Unpacks k terms src [k][ld] of cols columns to dst [round_up(k, 16)][MMA_B], filled up with zeros.
+ * Returns whether a value is 2^64 or more, or not finite. */
+static int mma_unpack(float *dst, const value *src, int64_t ld, int cols, int64_t k) {
+  vi most = vi_set1(0);
+  int low = cols < VL ? cols : VL, high = cols - low;
+  for (int64_t i = 0; i < round_up(k, MMA_STEP); i++, dst += MMA_B) {
+    vf lo = i < k ? value_load_n(src + i * ld, low) : v_zero();
+    vf hi = i < k && high ? value_load_n(src + i * ld + VL, high) : v_zero();
+    v_store(dst, lo);
+    v_store(dst + VL, hi);
+    most = mma_codes_b(dst + MMA_COLS, lo, hi, most);
+  }
+  return mma_codes_huge(most);
+}
+
+/* Multiplies packed rows by unpacked columns over k terms. c [rows][ldc] has cols columns; zero
  * starts its chains. huge says whether a function that packed or unpacked operands returned so. */
 static void mma_block(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int cols, int zero,
                       int huge) {
   int64_t tiles = ceil_div(rows, MMA_MR), steps = ceil_div(k, MMA_STEP);
-  int way = huge ? MMA_EXACT : cols < MMA_COLS ? MMA_CAREFUL : MMA_FAST;
+  int way = huge ? MMA_EXACT : MMA_FAST;
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = mma_row(rows, tiles, i), m = mma_row(rows, tiles, i + 1) - r;
     way = mma_tiles[m - 1](steps, a, b, c + r * ldc, ldc, cols, zero, way);

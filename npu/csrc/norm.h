@@ -11,13 +11,17 @@
 #include "device.h"
 #include "fixed.h"
 #include "simd.h"
+#include "values.h"
 
 #define NORM_VALUES 8192 /* approximate number of values per task */
 #define NORM_COLUMNS 64  /* columns per task of dWeight */
 
 typedef struct {
-  float *y, *dx;
-  const float *x, *w, *dy;
+  value *y;
+  void *dx; /* of type, as x */
+  const void *x;
+  easyrl_dtype type;
+  const value *w, *dy;
   float *r, *b;    /* scratch: a value per vector */
   int64_t t, rows; /* vectors; vectors per task */
   int32_t n, add, heads;
@@ -28,15 +32,20 @@ typedef struct {
 } norm_args;
 
 /* Returns r of a vector. */
-SIMD_INLINE float norm_inverse(const float *x, int32_t n, float eps) {
+SIMD_INLINE float norm_inverse(const norm_args *a, int64_t row) {
+  int32_t n = a->n;
+  int64_t x = row * n; /* index of the vector's first value */
   vf sum = v_zero();
   int32_t i = 0;
-  for (; i + VL <= n; i += VL) sum = v_fma(v_load(x + i), v_load(x + i), sum);
+  for (; i + VL <= n; i += VL) {
+    vf v = typed_load(a->x, a->type, x + i);
+    sum = v_fma(v, v, sum);
+  }
   if (i < n) {
-    vf v = v_load_n(x + i, n - i);
+    vf v = typed_load_n(a->x, a->type, x + i, n - i);
     sum = v_select_n(n - i, v_fma(v, v, sum), sum);
   }
-  return 1.0f / sqrtf(v_fold(sum) / (float)n + eps);
+  return 1.0f / sqrtf(v_fold(sum) / (float)n + a->eps);
 }
 
 static void norm_forward(void *arg, int64_t task, int32_t thread) {
@@ -44,19 +53,19 @@ static void norm_forward(void *arg, int64_t task, int32_t thread) {
   int32_t n = a->n;
   (void)thread;
   for (int64_t row = task * a->rows; row < min64(a->t, (task + 1) * a->rows); row++) {
-    const float *x = a->x + row * n;
-    float *y = a->y + row * n;
-    vf r = v_set1(norm_inverse(x, n, a->eps));
+    int64_t x = row * n;
+    value *y = a->y + x;
+    vf r = v_set1(norm_inverse(a, row));
     int32_t i = 0;
-    for (; i + VL <= n; i += VL) v_store(y + i, v_mul(v_mul(v_load(x + i), r), v_load(a->w + i)));
-    if (i < n) v_store_n(y + i, v_mul(v_mul(v_load_n(x + i, n - i), r), v_load_n(a->w + i, n - i)), n - i);
+    for (; i + VL <= n; i += VL) value_store(y + i, v_mul(v_mul(typed_load(a->x, a->type, x + i), r), value_load(a->w + i)));
+    if (i < n)
+      value_store_n(y + i, v_mul(v_mul(typed_load_n(a->x, a->type, x + i, n - i), r), value_load_n(a->w + i, n - i)), n - i);
   }
 }
 
 static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols,
                             float eps) {
-  (void)x_type;
-  norm_args a = {.y = y, .x = x, .w = weight, .t = t, .n = cols, .eps = eps};
+  norm_args a = {.y = y, .x = x, .type = x_type, .w = weight, .t = t, .n = cols, .eps = eps};
   a.rows = max64(1, NORM_VALUES / cols);
   pool_run(d->pool, ceil_div(t, a.rows), norm_forward, &a);
 }
@@ -65,28 +74,31 @@ static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dty
 static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
-    const float *x = a->x + row * n, *dy = a->dy + row * n;
+    int64_t x = row * n;
+    const value *dy = a->dy + x;
     vf sum = v_zero();
     int32_t i = 0;
-    for (; i + VL <= n; i += VL) sum = v_fma(v_mul(v_load(dy + i), v_load(a->w + i)), v_load(x + i), sum);
+    for (; i + VL <= n; i += VL)
+      sum = v_fma(v_mul(value_load(dy + i), value_load(a->w + i)), typed_load(a->x, a->type, x + i), sum);
     if (i < n) {
-      vf g = v_mul(v_load_n(dy + i, n - i), v_load_n(a->w + i, n - i));
-      sum = v_select_n(n - i, v_fma(g, v_load_n(x + i, n - i), sum), sum);
+      vf g = v_mul(value_load_n(dy + i, n - i), value_load_n(a->w + i, n - i));
+      sum = v_select_n(n - i, v_fma(g, typed_load_n(a->x, a->type, x + i, n - i), sum), sum);
     }
-    float r = norm_inverse(x, n, a->eps);
+    float r = norm_inverse(a, row);
     a->r[row] = r;
     a->b[row] = v_fold(sum) / (float)n * r * r * r;
   }
 }
 
-/* Continues a chain over the vectors of one head in a number of rows. x, dy and r point to the
- * first vector's values. */
-SIMD_INLINE vf norm_chain(vf sum, const float *x, const float *dy, const float *r, int64_t heads, int64_t n, int64_t rows, int width) {
+/* Continues a chain over the vectors of one head in a number of rows. at is the index of the first
+ * vector's values in x and dy, and r points to the first vector's r. */
+SIMD_INLINE vf norm_chain(vf sum, const norm_args *a, int64_t at, const float *r, int64_t rows, int width) {
+  int64_t heads = a->heads, n = a->n;
   for (int64_t i = 0; i < rows; i++) {
-    vf xv = width == VL ? v_load(x) : v_load_n(x, width), g = width == VL ? v_load(dy) : v_load_n(dy, width);
-    sum = v_fma(g, v_mul(xv, v_set1(*r)), sum);
-    x += heads * n;
-    dy += heads * n;
+    vf x = width == VL ? typed_load(a->x, a->type, at) : typed_load_n(a->x, a->type, at, width);
+    vf g = width == VL ? value_load(a->dy + at) : value_load_n(a->dy + at, width);
+    sum = v_fma(g, v_mul(x, v_set1(*r)), sum);
+    at += heads * n;
     r += heads;
   }
   return sum;
@@ -103,8 +115,8 @@ static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last
     for (int64_t h = 0; h < heads; h++) {
       int64_t vector = first * heads + h, at = vector * n + i;
       vf sum = begins ? v_zero() : v_load_n(chains + h * n + i, width);
-      if (width == VL) sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, VL);
-      else sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, width);
+      if (width == VL) sum = norm_chain(sum, a, at, a->r + vector, last - first, VL);
+      else sum = norm_chain(sum, a, at, a->r + vector, last - first, width);
       if (ends) fixed_add_n(sum, width, a->dw.data + i, a->dw.mark, a->format);
       else v_store_n(chains + h * n + i, sum, width);
     }
@@ -117,18 +129,18 @@ SIMD_INLINE vf norm_dx(vf x, vf dy, vf w, vf r, vf b) { return v_fnma(b, x, v_mu
 static void norm_backward_input(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
-    const float *x = a->x + row * n, *dy = a->dy + row * n;
-    float *dx = a->dx + row * n;
+    int64_t at = row * n;
+    const value *dy = a->dy + at;
     vf r = v_set1(a->r[row]), b = v_set1(a->b[row]);
     int32_t i = 0;
     for (; i + VL <= n; i += VL) {
-      vf g = norm_dx(v_load(x + i), v_load(dy + i), v_load(a->w + i), r, b);
-      v_store(dx + i, a->add ? v_add(v_load(dx + i), g) : g);
+      vf g = norm_dx(typed_load(a->x, a->type, at + i), value_load(dy + i), value_load(a->w + i), r, b);
+      typed_store(a->dx, a->type, at + i, a->add ? v_add(typed_load(a->dx, a->type, at + i), g) : g);
     }
     if (i < n) {
       int left = n - i;
-      vf g = norm_dx(v_load_n(x + i, left), v_load_n(dy + i, left), v_load_n(a->w + i, left), r, b);
-      v_store_n(dx + i, a->add ? v_add(v_load_n(dx + i, left), g) : g, left);
+      vf g = norm_dx(typed_load_n(a->x, a->type, at + i, left), value_load_n(dy + i, left), value_load_n(a->w + i, left), r, b);
+      typed_store_n(a->dx, a->type, at + i, a->add ? v_add(typed_load_n(a->dx, a->type, at + i, left), g) : g, left);
     }
   }
 }
@@ -167,10 +179,9 @@ static void norm_backward_unit(const norm_args *a, int64_t start, int64_t end, f
 
 static void kernel_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums d_weight, const void *dy, const void *x, easyrl_dtype x_type,
                                      const void *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
-  (void)x_type;
   if (leaves.n == 0) return;
   int64_t t = (int64_t)leaves.rows * heads, part = round_up(t, 16);
-  norm_args a = {.dx = dx, .x = x, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,
+  norm_args a = {.dx = dx, .x = x, .type = x_type, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,
                  .dw = d_weight, .leaves = leaves, .format = fixed_of(leaves.format)};
   a.r = device_scratch(d, 2 * part + (int64_t)heads * cols);
   if (!a.r) return;

@@ -5,12 +5,13 @@
 #include "device.h"
 #include "easyrl_math.h"
 #include "simd.h"
+#include "values.h"
 
 #define ROPE_VALUES 8192   /* approximate number of values per task */
 #define SWIGLU_VALUES 4096 /* values per task */
 
 typedef struct {
-  float *x;
+  value *x;
   const float *table;
   const int32_t *positions;
   int64_t t, rows;
@@ -19,19 +20,19 @@ typedef struct {
 
 /* Rotates pairs (a, b) = (x[i], x[half + i]), a vector of them: a' = fma(a, cos, -(b sin)) and
  * b' = fma(b, cos, a sin). sign, 1 or -1 for inverse, multiplies sin. */
-SIMD_INLINE void rope_pairs(float *x, const float *table, int32_t half, int32_t i, const int full, int width, vf sign) {
-  vf a = full ? v_load(x + i) : v_load_n(x + i, width);
-  vf b = full ? v_load(x + half + i) : v_load_n(x + half + i, width);
+SIMD_INLINE void rope_pairs(value *x, const float *table, int32_t half, int32_t i, const int full, int width, vf sign) {
+  vf a = full ? value_load(x + i) : value_load_n(x + i, width);
+  vf b = full ? value_load(x + half + i) : value_load_n(x + half + i, width);
   vf cos = full ? v_load(table + i) : v_load_n(table + i, width);
   vf sin = v_mul(full ? v_load(table + half + i) : v_load_n(table + half + i, width), sign);
   vf to_a = v_fma(a, cos, v_mul(v_mul(b, sin), v_set1(-1.0f)));
   vf to_b = v_fma(b, cos, v_mul(a, sin));
   if (full) {
-    v_store(x + i, to_a);
-    v_store(x + half + i, to_b);
+    value_store(x + i, to_a);
+    value_store(x + half + i, to_b);
   } else {
-    v_store_n(x + i, to_a, width);
-    v_store_n(x + half + i, to_b, width);
+    value_store_n(x + i, to_a, width);
+    value_store_n(x + half + i, to_b, width);
   }
 }
 
@@ -43,7 +44,7 @@ static void rope_rows(void *arg, int64_t task, int32_t thread) {
   for (int64_t row = task * a->rows; row < min64(a->t, (task + 1) * a->rows); row++) {
     const float *table = a->table + (int64_t)a->positions[row] * a->dim;
     for (int32_t head = 0; head < a->heads; head++) {
-      float *x = a->x + (row * a->heads + head) * a->dim;
+      value *x = a->x + (row * a->heads + head) * a->dim;
       int32_t i = 0;
       for (; i + VL <= half; i += VL) rope_pairs(x, table, half, i, 1, VL, sign);
       if (i < half) rope_pairs(x, table, half, i, 0, half - i, sign);
@@ -58,8 +59,8 @@ static void kernel_rope(easyrl_device *d, void *x, const float *table, const int
 }
 
 typedef struct {
-  float *y, *d_gate, *d_up;
-  const float *dy, *gate, *up;
+  value *y, *d_gate, *d_up;
+  const value *dy, *gate, *up;
   int64_t n;
 } swiglu_args;
 
@@ -73,10 +74,10 @@ static void swiglu_chunk(void *arg, int64_t task, int32_t thread) {
   const swiglu_args *a = arg;
   int64_t i = task * SWIGLU_VALUES, last = min64(a->n, i + SWIGLU_VALUES);
   (void)thread;
-  for (; i + VL <= last; i += VL) v_store(a->y + i, swiglu_value(v_load(a->gate + i), v_load(a->up + i)));
+  for (; i + VL <= last; i += VL) value_store(a->y + i, swiglu_value(value_load(a->gate + i), value_load(a->up + i)));
   if (i < last) {
     int left = (int)(last - i);
-    v_store_n(a->y + i, swiglu_value(v_load_n(a->gate + i, left), v_load_n(a->up + i, left)), left);
+    value_store_n(a->y + i, swiglu_value(value_load_n(a->gate + i, left), value_load_n(a->up + i, left)), left);
   }
 }
 
@@ -100,15 +101,15 @@ static void swiglu_backward_chunk(void *arg, int64_t task, int32_t thread) {
   vf d_gate, d_up;
   (void)thread;
   for (; i + VL <= last; i += VL) {
-    swiglu_slopes(v_load(a->dy + i), v_load(a->gate + i), v_load(a->up + i), &d_gate, &d_up);
-    v_store(a->d_gate + i, d_gate);
-    v_store(a->d_up + i, d_up);
+    swiglu_slopes(value_load(a->dy + i), value_load(a->gate + i), value_load(a->up + i), &d_gate, &d_up);
+    value_store(a->d_gate + i, d_gate);
+    value_store(a->d_up + i, d_up);
   }
   if (i < last) {
     int left = (int)(last - i);
-    swiglu_slopes(v_load_n(a->dy + i, left), v_load_n(a->gate + i, left), v_load_n(a->up + i, left), &d_gate, &d_up);
-    v_store_n(a->d_gate + i, d_gate, left);
-    v_store_n(a->d_up + i, d_up, left);
+    swiglu_slopes(value_load_n(a->dy + i, left), value_load_n(a->gate + i, left), value_load_n(a->up + i, left), &d_gate, &d_up);
+    value_store_n(a->d_gate + i, d_gate, left);
+    value_store_n(a->d_up + i, d_up, left);
   }
 }
 

@@ -50,9 +50,13 @@ SIMD_INLINE void bfloat16_store(uint16_t *p, vf x) {
 /* The first n values; the other lanes are zero. */
 SIMD_INLINE vf bfloat16_load_n(const uint16_t *p, int n) {
   if (n == VL) return bfloat16_load(p);
+#if defined(SIMD_AVX512)
+  return vi_bits(vi_shl(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vm_first(n), p)), 16));
+#else
   uint16_t t[VL] = {0};
   for (int i = 0; i < n; i++) t[i] = p[i];
   return bfloat16_load(t);
+#endif
 }
 
 /* Stores the first n lanes. */
@@ -61,9 +65,13 @@ SIMD_INLINE void bfloat16_store_n(uint16_t *p, vf x, int n) {
     bfloat16_store(p, x);
     return;
   }
+#if defined(SIMD_AVX512)
+  _mm256_mask_storeu_epi16(p, vm_first(n), _mm512_cvtepi32_epi16(_mm512_srli_epi32(bfloat16_bits(x), 16)));
+#else
   uint16_t t[VL];
   bfloat16_store(t, x);
   for (int i = 0; i < n; i++) p[i] = t[i];
+#endif
 }
 
 /* value is the type of weights and activations, VALUE_TYPE its easyrl_dtype. value_round rounds lanes to it;
@@ -88,13 +96,24 @@ SIMD_INLINE vf value_round(vf x) { return x; }
 SIMD_INLINE float value_float(value x) { return x; }
 #endif
 
-/* The n lanes of x from value i on, which has a type. */
+/* typed functions take values from index i of x on, which are float32 or of type VALUE_TYPE. */
+SIMD_INLINE int typed_float(easyrl_dtype type) { return VALUE_TYPE == EASYRL_FLOAT32 || type == EASYRL_FLOAT32; }
+
+SIMD_INLINE vf typed_load(const void *x, easyrl_dtype type, int64_t i) {
+  return typed_float(type) ? v_load((const float *)x + i) : bfloat16_load((const uint16_t *)x + i);
+}
+
 SIMD_INLINE vf typed_load_n(const void *x, easyrl_dtype type, int64_t i, int n) {
-  return type == EASYRL_FLOAT32 ? v_load_n((const float *)x + i, n) : bfloat16_load_n((const uint16_t *)x + i, n);
+  return typed_float(type) ? v_load_n((const float *)x + i, n) : bfloat16_load_n((const uint16_t *)x + i, n);
+}
+
+SIMD_INLINE void typed_store(void *y, easyrl_dtype type, int64_t i, vf x) {
+  if (typed_float(type)) v_store((float *)y + i, x);
+  else bfloat16_store((uint16_t *)y + i, x);
 }
 
 SIMD_INLINE void typed_store_n(void *y, easyrl_dtype type, int64_t i, vf x, int n) {
-  if (type == EASYRL_FLOAT32) v_store_n((float *)y + i, x, n);
+  if (typed_float(type)) v_store_n((float *)y + i, x, n);
   else bfloat16_store_n((uint16_t *)y + i, x, n);
 }
 

@@ -2,15 +2,8 @@
  * of the weight by 16 GEMM_NV lanes of a panel. Its terms are rows: those of x, which it reads
  * in place, and those of dy, packed. */
 
-#define WEIGHT_ROWS GEMM_KC    /* rows in a block */
 #define WEIGHT_COLUMNS GEMM_MC /* columns of the weight in a task */
 #define WEIGHT_PANELS 8        /* panels that share the rows of x in the cache */
-
-/* Rows [start, start + len) of one leaf. first and last say whether the leaf begins and ends
- * with them. */
-typedef struct {
-  int32_t start, len, first, last;
-} weight_piece;
 
 typedef struct {
   easyrl_matrix_sums dw;
@@ -98,24 +91,6 @@ static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int lanes
   }
 }
 
-/* Continues or starts the chains of one panel's bias, b [32], and adds the finished
- * ones to its sums. */
-static void weight_bias(const weight_job *j, int64_t p, int lanes, const float *packed, const weight_piece *piece, float *b) {
-  vf sum0 = piece->first ? v_zero() : v_load(b), sum1 = piece->first ? v_zero() : v_load(b + VL);
-  for (int64_t t = 0; t < piece->len; t++) {
-    sum0 = v_add(sum0, v_load(packed + t * PANEL));
-    sum1 = v_add(sum1, v_load(packed + t * PANEL + VL));
-  }
-  if (!piece->last) {
-    v_store(b, sum0);
-    v_store(b + VL, sum1);
-    return;
-  }
-  int64_t *sum = j->d_bias.data + p * PANEL;
-  fixed_add_n(sum0, lanes < VL ? lanes : VL, sum, j->d_bias.mark, j->format);
-  if (lanes > VL) fixed_add_n(sum1, lanes - VL, sum + VL, j->d_bias.mark, j->format);
-}
-
 /* One panel and columns [c0, c0 + cols) over the pieces of a block. c [cols][32] has the
  * chains of leaves that continue from block to block. */
 static void weight_block(const weight_job *j, int64_t p, int64_t c0, int64_t cols, const weight_piece *pieces, int64_t n,
@@ -131,13 +106,6 @@ static void weight_block(const weight_job *j, int64_t p, int64_t c0, int64_t col
   }
 }
 
-/* Returns how many of the pieces, from the first on, fit into a block of WEIGHT_ROWS rows. */
-static int64_t weight_take(const weight_piece *pieces, int64_t n) {
-  int64_t rows = 0, i = 0;
-  while (i < n && rows + pieces[i].len <= WEIGHT_ROWS) rows += pieces[i++].len;
-  return i;
-}
-
 #define WEIGHT_CHAINS (WEIGHT_PANELS * PANEL)
 #define WEIGHT_SCRATCH (WEIGHT_ROWS * PANEL + WEIGHT_CHAINS * (1 + WEIGHT_COLUMNS))
 
@@ -151,42 +119,27 @@ static void weight_task(void *arg, int64_t task, int32_t thread) {
     int64_t end = min64(part.panel_end, first + WEIGHT_PANELS);
     const weight_piece *pieces = j->pieces;
     for (int64_t left = j->n_pieces, taken; left > 0; left -= taken, pieces += taken) {
-      taken = weight_take(pieces, left);
+      taken = weight_take(pieces, left, 1);
       const weight_piece *last = pieces + taken - 1;
       for (int64_t p = first; p < end; p++) {
         int lanes = (int)min64(PANEL, n - p * PANEL);
         weight_pack_lanes(packed, j->dy + pieces->start * n + p * PANEL, n, lanes, last->start + last->len - pieces->start);
         const float *rows = packed;
         for (const weight_piece *w = pieces; add_bias && w <= last; rows += w++->len * PANEL)
-          weight_bias(j, p, lanes, rows, w, bias + (p - first) * PANEL);
+          weight_bias(lanes, rows, PANEL, w, bias + (p - first) * PANEL, j->d_bias.data + p * PANEL, j->d_bias.mark, j->format);
         weight_block(j, p, c0, cols, pieces, taken, packed, chains + (p - first) * cols * PANEL);
       }
     }
   }
 }
 
-/* Cuts leaves into pieces of at most WEIGHT_ROWS rows, nearly equal within a leaf.
- * Returns their number; pieces may be NULL. */
-static int64_t weight_cut(weight_piece *pieces, easyrl_leaves leaves) {
-  int64_t n = 0, start = 0;
-  for (int32_t i = 0; i < leaves.n; i++) {
-    int64_t rows = leaves.ends[i] - start, parts = ceil_div(rows, WEIGHT_ROWS);
-    for (int64_t k = 0; k < parts; k++, n++) {
-      int64_t from = rows * k / parts, to = rows * (k + 1) / parts;
-      if (pieces) pieces[n] = (weight_piece){(int32_t)(start + from), (int32_t)(to - from), k == 0, k == parts - 1};
-    }
-    start = leaves.ends[i];
-  }
-  return n;
-}
-
 static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy,
                                           const void *x, easyrl_leaves leaves) {
-  int64_t n = weight_cut(0, leaves), listed = round_up(n * (int64_t)(sizeof(weight_piece) / 4), 16);
+  int64_t n = weight_cut(0, leaves, 1), listed = round_up(n * (int64_t)(sizeof(weight_piece) / 4), 16);
   float *scratch = device_scratch(d, listed + pool_threads(d->pool) * (int64_t)WEIGHT_SCRATCH);
   if (!scratch || n == 0) return;
   weight_piece *pieces = (weight_piece *)scratch;
-  weight_cut(pieces, leaves);
+  weight_cut(pieces, leaves, 1);
   weight_job j = {.dw = dw, .d_bias = d_bias, .dy = dy, .x = x, .format = fixed_of(leaves.format), .pieces = pieces,
                   .n_pieces = n, .scratch = scratch + listed};
   int32_t threads = pool_limited(d->pool);

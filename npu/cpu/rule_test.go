@@ -1,6 +1,4 @@
-//go:build cgo && unix
-
-package mma_test
+package cpu_test
 
 import (
 	"bufio"
@@ -15,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/soak"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/bf16"
-	"github.com/easyrl/easyrl/npu/internal/mma"
+	"github.com/easyrl/easyrl/npu/cpu"
 )
 
 // sameClass reports whether two results have equal bits or are both NaN.
@@ -36,8 +35,8 @@ func chain(c float32, a, b []float32) float32 {
 	return c
 }
 
-// check multiplies in Go and with every instruction set and compares with chains of bf16.Dot. start is y
-// before the product, or nil.
+// check multiplies with bf16.Multiply and with every instruction set, and compares with chains of bf16.Dot. start
+// is y before the product, or nil.
 func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	t.Helper()
 	want := make([]float32, m*n)
@@ -51,20 +50,46 @@ func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	for i := range inGo {
 		require.True(t, sameClass(inGo[i], want[i]), "%s: Multiply: %x, expected %x", what, inGo[i], want[i])
 	}
-	for _, isa := range mma.ISAs() {
-		packed := mma.Pack(isa, w, n, k)
-		for _, exact := range []bool{false, true} {
-			y := make([]float32, m*n)
-			copy(y, start)
-			packed.Multiply(y, x, m, start != nil, exact)
-			for i := range y {
-				if !sameClass(y[i], want[i]) {
-					t.Fatalf("%s %s exact %v: [%d, %d, %d] row %d column %d is %x, expected %x", what, isa, exact,
-						m, n, k, i/n, i%n, y[i], want[i])
-				}
+	for _, isa := range cpu.ISAs() {
+		d := open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, npu.BF16, n) }, 1)
+		y, how := make([]float32, m*n), npu.Fresh
+		if start != nil {
+			how = npu.Continue
+		}
+		copy(y, start)
+		d.Linear(npu.HostBuffer(y), numbers(x), weights(t, d, w, n, k), npu.Buffer{}, m, how)
+		require.NoError(t, d.Sync())
+		for i := range y {
+			if !sameClass(y[i], want[i]) {
+				t.Fatalf("%s %s: [%d, %d, %d] row %d column %d is %x, expected %x", what, isa, m, n, k, i/n, i%n, y[i],
+					want[i])
 			}
 		}
 	}
+}
+
+// numbers returns x rounded to bfloat16.
+func numbers(x []float32) npu.Buffer {
+	n := make([]bf16.Number, len(x))
+	for i, v := range x {
+		n[i] = bf16.Round(v)
+	}
+	return npu.HostBuffer(n)
+}
+
+// weights returns the matrix w [rows, cols] in the layout and the type of d.
+func weights(t testing.TB, d npu.Device, w []float32, rows, cols int) npu.Matrix {
+	t.Helper()
+	buffer := func(dtype npu.DType) npu.Matrix {
+		b, err := d.Alloc(dtype, d.MatrixLen(rows, cols), npu.Weights)
+		require.NoError(t, err)
+		return npu.Matrix{Buffer: b, Rows: rows, Cols: cols}
+	}
+	packed, m := buffer(npu.Float32), buffer(d.Info().Numerics.Type())
+	d.PackMatrix(packed, w)
+	d.Convert(m.Buffer, packed.Buffer)
+	d.Free(packed.Buffer)
+	return m
 }
 
 // Recorded results of tensor cores: a block multiplies the operands a of 32 vectors by the operands b of

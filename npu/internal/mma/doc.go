@@ -1,2 +1,0 @@
-// Package mma multiplies matrices with the C code of npu/csrc/mma.h, for its tests and benchmarks.
-package mma
