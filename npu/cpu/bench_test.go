@@ -117,7 +117,7 @@ func leaves(b *testing.B, d npu.Device, rows, length int) *npu.Leaves {
 }
 
 // sums returns n sums of 0.
-func sums(b *testing.B, d npu.Device, n int) npu.Sums {
+func sums(b testing.TB, d npu.Device, n int) npu.Sums {
 	b.Helper()
 	buf, err := d.Alloc(npu.Int64, n+1, npu.Gradients)
 	if err != nil {
@@ -128,7 +128,7 @@ func sums(b *testing.B, d npu.Device, n int) npu.Sums {
 }
 
 // matrixSums returns the sums of a weight's gradient.
-func matrixSums(b *testing.B, d npu.Device, rows, cols int) npu.MatrixSums {
+func matrixSums(b testing.TB, d npu.Device, rows, cols int) npu.MatrixSums {
 	b.Helper()
 	return npu.MatrixSums{Sums: sums(b, d, d.MatrixLen(rows, cols)), Rows: rows, Cols: cols}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,16 +49,13 @@ type output struct {
 	t *testing.T
 }
 
-// newOutput returns n values: start in float32, or undefined ones in bfloat16 if start is nil.
-func newOutput(t *testing.T, start []float32, n int) output {
+// newOutput returns n values: start in float32, or NaN in bfloat16 if start is nil.
+func newOutput(t *testing.T, d npu.Device, start []float32, n int) output {
+	dtype := npu.Float32
 	if start == nil {
-		mem := make([]bf16.Number, n)
-		for i := range mem {
-			mem[i] = 0x7fc0
-		}
-		return output{npu.HostBuffer(mem), t}
+		dtype, start = npu.BFloat16, slices.Repeat([]float32{float32(math.NaN())}, n)
 	}
-	return output{npu.HostBuffer(append([]float32(nil), start...)), t}
+	return output{values(t, d, dtype, start), t}
 }
 
 // require compares with want, rounded to the output's type.
@@ -107,7 +105,7 @@ func TestLinearBF16(t *testing.T) {
 				want  []float32
 			}{
 				{"fresh", npu.Buffer{}, npu.Fresh, dots},
-				{"bias", numbers(bias), npu.Fresh, biased},
+				{"bias", values(t, d, npu.BFloat16, bias), npu.Fresh, biased},
 				{"add", npu.Buffer{}, npu.Add, added},
 				{"continue", npu.Buffer{}, npu.Continue, continued},
 			} {
@@ -115,8 +113,8 @@ func TestLinearBF16(t *testing.T) {
 					if start == nil && c.start != npu.Fresh {
 						continue
 					}
-					out := newOutput(t, start, m*n)
-					d.Linear(out.Buffer, numbers(x), matrix, c.bias, m, c.start)
+					out := newOutput(t, d, start, m*n)
+					d.Linear(out.Buffer, values(t, d, npu.BFloat16, x), matrix, c.bias, m, c.start)
 					require.NoError(t, d.Sync())
 					out.require(c.want, fmt.Sprintf("%s %s [%d, %d, %d]", c.name, out.DType(), m, n, k))
 				}
@@ -145,7 +143,7 @@ func TestLinearBackwardInputBF16(t *testing.T) {
 				rows := block*(blocks-1) + 1 + r.IntN(block)
 				dys, ws = append(dys, draw(r, m*rows, finite)), append(ws, draw(r, rows*k, finite))
 				products = append(products, npu.Product{
-					DY: numbers(dys[len(dys)-1]), W: weights(t, d, ws[len(ws)-1], rows, k), Block: block,
+					DY: values(t, d, npu.BFloat16, dys[len(dys)-1]), W: weights(t, d, ws[len(ws)-1], rows, k), Block: block,
 				})
 			}
 			start := draw(r, m*k, finite)
@@ -174,7 +172,7 @@ func TestLinearBackwardInputBF16(t *testing.T) {
 				{nil, false, sums(make([]float32, m*k))},
 				{start, true, sums(append([]float32(nil), start...))},
 			} {
-				out := newOutput(t, c.start, m*k)
+				out := newOutput(t, d, c.start, m*k)
 				d.LinearBackwardInput(out.Buffer, products, m, c.add)
 				require.NoError(t, d.Sync())
 				out.require(c.want, fmt.Sprintf("%s add %v [%d, %d] %d blocks of %d products", out.DType(), c.add, m, k, blocks,
@@ -231,9 +229,8 @@ func TestLinearBackwardWeightBF16(t *testing.T) {
 			leaves := b.Leaves(format, ends, rows)
 			b.Upload()
 			x, dy := draw(r, rows*k, finite), draw(r, rows*n, finite)
-			dw := npu.MatrixSums{Rows: n, Cols: k, Sums: npu.NewSums(npu.HostBuffer(make([]int64, d.MatrixLen(n, k)+1)))}
-			dBias := npu.NewSums(npu.HostBuffer(make([]int64, n+1)))
-			d.LinearBackwardWeight(dw, dBias, numbers(dy), numbers(x), &leaves)
+			dw, dBias := matrixSums(t, d, n, k), sums(t, d, n)
+			d.LinearBackwardWeight(dw, dBias, values(t, d, npu.BFloat16, dy), values(t, d, npu.BFloat16, x), &leaves)
 			require.NoError(t, d.Sync())
 
 			weight, bias := fixedSums{sums: make([]int64, d.MatrixLen(n, k))}, fixedSums{sums: make([]int64, n)}
@@ -257,7 +254,10 @@ func TestLinearBackwardWeightBF16(t *testing.T) {
 				from = int(end)
 			}
 			what := fmt.Sprintf("[%d, %d] leaves %v", n, k, ends)
-			require.Equal(t, weight.sums, dw.Int64s(), what)
+			for at, got := range dw.Int64s() {
+				require.Equal(t, weight.sums[at], got, "%s: panel %d, column %d, lane %d", what, at/npu.MatrixBlock/k,
+					at/npu.MatrixBlock%k, at%npu.MatrixBlock)
+			}
 			require.Equal(t, bias.sums, dBias.Int64s(), what)
 			require.Equal(t, []int64{int64(weight.mark), int64(bias.mark)}, []int64{dw.Mark.Int64s()[0], dBias.Mark.Int64s()[0]}, what)
 			b.Free()

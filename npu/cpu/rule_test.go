@@ -52,12 +52,13 @@ func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	}
 	for _, isa := range cpu.ISAs() {
 		d := open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, npu.BF16, n) }, 1)
-		y, how := make([]float32, m*n), npu.Fresh
+		out, how := values(t, d, npu.Float32, make([]float32, m*n)), npu.Fresh
+		y := out.Float32s()
 		if start != nil {
 			how = npu.Continue
 		}
 		copy(y, start)
-		d.Linear(npu.HostBuffer(y), numbers(x), weights(t, d, w, n, k), npu.Buffer{}, m, how)
+		d.Linear(out, values(t, d, npu.BFloat16, x), weights(t, d, w, n, k), npu.Buffer{}, m, how)
 		require.NoError(t, d.Sync())
 		for i := range y {
 			if !sameClass(y[i], want[i]) {
@@ -68,13 +69,19 @@ func check(t *testing.T, what string, x, w, start []float32, m, n, k int) {
 	}
 }
 
-// numbers returns x rounded to bfloat16.
-func numbers(x []float32) npu.Buffer {
-	n := make([]bf16.Number, len(x))
-	for i, v := range x {
-		n[i] = bf16.Round(v)
+// values returns x as a buffer of d, rounded to dtype.
+func values(t testing.TB, d npu.Device, dtype npu.DType, x []float32) npu.Buffer {
+	t.Helper()
+	b, err := d.Alloc(dtype, len(x), npu.Activations)
+	require.NoError(t, err)
+	if dtype == npu.Float32 {
+		copy(b.Float32s(), x)
+		return b
 	}
-	return npu.HostBuffer(n)
+	for i, v := range x {
+		b.BFloat16s()[i] = bf16.Round(v)
+	}
+	return b
 }
 
 // weights returns the matrix w [rows, cols] in the layout and the type of d.
