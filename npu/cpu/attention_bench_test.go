@@ -83,7 +83,7 @@ func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 }
 
 // batch uploads index arrays of at most this number of values.
-func batch(b *testing.B, d npu.Device, values int, add func(a *npu.Batch)) {
+func batch(b testing.TB, d npu.Device, values int, add func(a *npu.Batch)) {
 	b.Helper()
 	a := npu.NewBatch(d)
 	require.NoError(b, a.Begin(values))
