@@ -240,8 +240,9 @@ SIMD_INLINE vi mma_codes_a(vf x) {
   return vi_or(vi_shl(code, 16), vi_and(code, vi_set1(0xffff)));
 }
 
-/* Packs terms [0, k) of the rows x [rows][ld]. Returns whether a value is 2^64 or more, or not finite. */
-static int mma_pack_rows(float *dst, const value *x, int64_t ld, int64_t rows, int64_t k) {
+/* Packs terms [0, k) of the rows x [rows][ld], which are bfloat16 values of a type. Returns whether a value is
+ * 2^64 or more, or not finite. */
+SIMD_INLINE int mma_pack(float *dst, const void *x, easyrl_dtype type, int64_t ld, int64_t rows, int64_t k) {
   int64_t tiles = ceil_div(rows, MMA_MR);
   vi most = vi_set1(0);
   for (int64_t t = 0; t < tiles; t++) {
@@ -249,7 +250,7 @@ static int mma_pack_rows(float *dst, const value *x, int64_t ld, int64_t rows, i
     for (int64_t k0 = 0; k0 < k; k0 += VL, dst += VL * MMA_A) {
       float block[MMA_A * VL];
       for (int i = 0; i < MMA_MR; i++) {
-        vf v = i < m ? value_load_n(x + (r + i) * ld + k0, (int)min64(VL, k - k0)) : v_zero();
+        vf v = i < m ? typed_load_n(x, type, (r + i) * ld + k0, (int)min64(VL, k - k0)) : v_zero();
         most = vi_max(most, vi_and(vf_bits(v), vi_set1(INT32_MAX)));
         v_store(block + i * VL, v);
         v_store(block + (MMA_MR + i) * VL, vi_bits(mma_codes_a(v)));
@@ -260,7 +261,15 @@ static int mma_pack_rows(float *dst, const value *x, int64_t ld, int64_t rows, i
   return vm_bits(vi_gt(most, vi_set1(MMA_HUGE - 1))) != 0;
 }
 
-/* Packs k terms x [k][ld] of rows rows, as mma_pack_rows does. The memory of x ends at end. */
+static int mma_pack_values(float *dst, const value *x, int64_t ld, int64_t rows, int64_t k) {
+  return mma_pack(dst, x, VALUE_TYPE, ld, rows, k);
+}
+
+static __attribute__((unused)) int mma_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t k) {
+  return mma_pack(dst, x, EASYRL_FLOAT32, ld, rows, k);
+}
+
+/* Packs k terms x [k][ld] of rows rows, as mma_pack_values does. The memory of x ends at end. */
 static int mma_pack_columns(float *dst, const value *x, int64_t ld, int64_t rows, int64_t k, const value *end) {
   int64_t tiles = ceil_div(rows, MMA_MR);
   vi most = vi_set1(0);

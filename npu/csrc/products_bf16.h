@@ -37,7 +37,7 @@ static void product_pack(const product_job *j, int64_t row, int64_t rows, int64_
   float *dst = j->packed + slot * j->slot;
   int32_t huge = 0;
   for (const product_run *r = j->runs; r < j->runs + j->n_runs; r++) {
-    huge |= mma_pack_rows(dst, r->x + row * r->ld, r->ld, rows, r->len);
+    huge |= mma_pack_values(dst, r->x + row * r->ld, r->ld, rows, r->len);
     dst += mma_rows_len(rows, r->len) - VL;
   }
   j->huge[slot] = huge;
