@@ -32,20 +32,18 @@ typedef struct {
 } norm_args;
 
 /* Returns r of a vector. */
-SIMD_INLINE float norm_inverse(const norm_args *a, int64_t row) {
-  int32_t n = a->n;
-  int64_t x = row * n; /* index of the vector's first value */
+SIMD_INLINE float norm_inverse(const void *x, easyrl_dtype type, int32_t n, float eps) {
   vf sum = v_zero();
   int32_t i = 0;
   for (; i + VL <= n; i += VL) {
-    vf v = typed_load(a->x, a->type, x + i);
+    vf v = typed_load(x, type, i);
     sum = v_fma(v, v, sum);
   }
   if (i < n) {
-    vf v = typed_load_n(a->x, a->type, x + i, n - i);
+    vf v = typed_load_n(x, type, i, n - i);
     sum = v_select_n(n - i, v_fma(v, v, sum), sum);
   }
-  return 1.0f / sqrtf(v_fold(sum) / (float)n + a->eps);
+  return 1.0f / sqrtf(v_fold(sum) / (float)n + eps);
 }
 
 static void norm_forward(void *arg, int64_t task, int32_t thread) {
@@ -53,13 +51,12 @@ static void norm_forward(void *arg, int64_t task, int32_t thread) {
   int32_t n = a->n;
   (void)thread;
   for (int64_t row = task * a->rows; row < min64(a->t, (task + 1) * a->rows); row++) {
-    int64_t x = row * n;
-    value *y = a->y + x;
-    vf r = v_set1(norm_inverse(a, row));
+    const void *x = typed_at(a->x, a->type, row * n);
+    value *y = a->y + row * n;
+    vf r = v_set1(norm_inverse(x, a->type, n, a->eps));
     int32_t i = 0;
-    for (; i + VL <= n; i += VL) value_store(y + i, v_mul(v_mul(typed_load(a->x, a->type, x + i), r), value_load(a->w + i)));
-    if (i < n)
-      value_store_n(y + i, v_mul(v_mul(typed_load_n(a->x, a->type, x + i, n - i), r), value_load_n(a->w + i, n - i)), n - i);
+    for (; i + VL <= n; i += VL) value_store(y + i, v_mul(v_mul(typed_load(x, a->type, i), r), value_load(a->w + i)));
+    if (i < n) value_store_n(y + i, v_mul(v_mul(typed_load_n(x, a->type, i, n - i), r), value_load_n(a->w + i, n - i)), n - i);
   }
 }
 
@@ -74,31 +71,32 @@ static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dty
 static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
-    int64_t x = row * n;
-    const value *dy = a->dy + x;
+    const void *x = typed_at(a->x, a->type, row * n);
+    const value *dy = a->dy + row * n;
     vf sum = v_zero();
     int32_t i = 0;
     for (; i + VL <= n; i += VL)
-      sum = v_fma(v_mul(value_load(dy + i), value_load(a->w + i)), typed_load(a->x, a->type, x + i), sum);
+      sum = v_fma(v_mul(value_load(dy + i), value_load(a->w + i)), typed_load(x, a->type, i), sum);
     if (i < n) {
       vf g = v_mul(value_load_n(dy + i, n - i), value_load_n(a->w + i, n - i));
-      sum = v_select_n(n - i, v_fma(g, typed_load_n(a->x, a->type, x + i, n - i), sum), sum);
+      sum = v_select_n(n - i, v_fma(g, typed_load_n(x, a->type, i, n - i), sum), sum);
     }
-    float r = norm_inverse(a, row);
+    float r = norm_inverse(x, a->type, n, a->eps);
     a->r[row] = r;
     a->b[row] = v_fold(sum) / (float)n * r * r * r;
   }
 }
 
-/* Continues a chain over the vectors of one head in a number of rows. at is the index of the first
- * vector's values in x and dy, and r points to the first vector's r. */
-SIMD_INLINE vf norm_chain(vf sum, const norm_args *a, int64_t at, const float *r, int64_t rows, int width) {
-  int64_t heads = a->heads, n = a->n;
+/* Continues a chain over the vectors of one head in a number of rows. x, dy and r point to the
+ * first vector's values. */
+SIMD_INLINE vf norm_chain(vf sum, const void *x, easyrl_dtype type, const value *dy, const float *r, int64_t heads, int64_t n,
+                          int64_t rows, int width) {
   for (int64_t i = 0; i < rows; i++) {
-    vf x = width == VL ? typed_load(a->x, a->type, at) : typed_load_n(a->x, a->type, at, width);
-    vf g = width == VL ? value_load(a->dy + at) : value_load_n(a->dy + at, width);
-    sum = v_fma(g, v_mul(x, v_set1(*r)), sum);
-    at += heads * n;
+    vf xv = width == VL ? typed_load(x, type, 0) : typed_load_n(x, type, 0, width);
+    vf g = width == VL ? value_load(dy) : value_load_n(dy, width);
+    sum = v_fma(g, v_mul(xv, v_set1(*r)), sum);
+    x = typed_at(x, type, heads * n);
+    dy += heads * n;
     r += heads;
   }
   return sum;
@@ -115,8 +113,9 @@ static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last
     for (int64_t h = 0; h < heads; h++) {
       int64_t vector = first * heads + h, at = vector * n + i;
       vf sum = begins ? v_zero() : v_load_n(chains + h * n + i, width);
-      if (width == VL) sum = norm_chain(sum, a, at, a->r + vector, last - first, VL);
-      else sum = norm_chain(sum, a, at, a->r + vector, last - first, width);
+      const void *x = typed_at(a->x, a->type, at);
+      if (width == VL) sum = norm_chain(sum, x, a->type, a->dy + at, a->r + vector, heads, n, last - first, VL);
+      else sum = norm_chain(sum, x, a->type, a->dy + at, a->r + vector, heads, n, last - first, width);
       if (ends) fixed_add_n(sum, width, a->dw.data + i, a->dw.mark, a->format);
       else v_store_n(chains + h * n + i, sum, width);
     }
@@ -129,18 +128,19 @@ SIMD_INLINE vf norm_dx(vf x, vf dy, vf w, vf r, vf b) { return v_fnma(b, x, v_mu
 static void norm_backward_input(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
-    int64_t at = row * n;
-    const value *dy = a->dy + at;
+    const void *x = typed_at(a->x, a->type, row * n);
+    void *dx = typed_at(a->dx, a->type, row * n);
+    const value *dy = a->dy + row * n;
     vf r = v_set1(a->r[row]), b = v_set1(a->b[row]);
     int32_t i = 0;
     for (; i + VL <= n; i += VL) {
-      vf g = norm_dx(typed_load(a->x, a->type, at + i), value_load(dy + i), value_load(a->w + i), r, b);
-      typed_store(a->dx, a->type, at + i, a->add ? v_add(typed_load(a->dx, a->type, at + i), g) : g);
+      vf g = norm_dx(typed_load(x, a->type, i), value_load(dy + i), value_load(a->w + i), r, b);
+      typed_store(dx, a->type, i, a->add ? v_add(typed_load(dx, a->type, i), g) : g);
     }
     if (i < n) {
       int left = n - i;
-      vf g = norm_dx(typed_load_n(a->x, a->type, at + i, left), value_load_n(dy + i, left), value_load_n(a->w + i, left), r, b);
-      typed_store_n(a->dx, a->type, at + i, a->add ? v_add(typed_load_n(a->dx, a->type, at + i, left), g) : g, left);
+      vf g = norm_dx(typed_load_n(x, a->type, i, left), value_load_n(dy + i, left), value_load_n(a->w + i, left), r, b);
+      typed_store_n(dx, a->type, i, a->add ? v_add(typed_load_n(dx, a->type, i, left), g) : g, left);
     }
   }
 }

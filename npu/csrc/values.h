@@ -99,6 +99,11 @@ SIMD_INLINE float value_float(value x) { return x; }
 /* typed functions take values from index i of x on, which are float32 or of type VALUE_TYPE. */
 SIMD_INLINE int typed_float(easyrl_dtype type) { return VALUE_TYPE == EASYRL_FLOAT32 || type == EASYRL_FLOAT32; }
 
+/* Returns the address of value i. */
+SIMD_INLINE void *typed_at(const void *x, easyrl_dtype type, int64_t i) {
+  return (char *)x + i * (typed_float(type) ? (int64_t)sizeof(float) : (int64_t)sizeof(uint16_t));
+}
+
 SIMD_INLINE vf typed_load(const void *x, easyrl_dtype type, int64_t i) {
   return typed_float(type) ? v_load((const float *)x + i) : bfloat16_load((const uint16_t *)x + i);
 }
