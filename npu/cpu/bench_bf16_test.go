@@ -2,8 +2,10 @@ package cpu_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func BenchmarkBF16(b *testing.B) {
 				d := open(b, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, numerics, threads) }, 1)
 				calls[i], sync[i] = rowKernels(b, d, m, n), d.Sync
 			}
-			for _, name := range []string{"linear", "input", "weight", "norm", "norm backward", "rope", "swiglu", "swiglu backward"} {
+			for _, name := range slices.Sorted(maps.Keys(calls[0])) {
 				b.Run(fmt.Sprintf("%s/%s/%d", isa, name, m), func(b *testing.B) {
 					fastest := [2]time.Duration{math.MaxInt64, math.MaxInt64}
 					for b.Loop() {
@@ -61,8 +63,8 @@ func rowKernels(b *testing.B, d npu.Device, m, n int) map[string]func() {
 	}
 	const heads, eps = 8, 1e-6
 	dtype := d.Info().Numerics.Type()
-	x, y, z, dx := values(b, d, dtype, normal(m*n, 1)), values(b, d, dtype, normal(m*n, 1)), values(b, d, dtype, normal(m*n, 1)),
-		values(b, d, dtype, normal(m*n, 1))
+	activations := func() npu.Buffer { return values(b, d, dtype, normal(m*n, 1)) }
+	x, y, z, dx := activations(), activations(), activations(), activations()
 	residual, dResidual := values(b, d, npu.Float32, normal(m*n, 1)), values(b, d, npu.Float32, normal(m*n, 1))
 	w, scale := weights(b, d, normal(n*n, 1/math.Sqrt(float64(n))), n, n), values(b, d, dtype, normal(n, 1))
 	table := values(b, d, npu.Float32, normal(m*n/heads, 1))

@@ -29,7 +29,9 @@ func everyBF16(t *testing.T, test func(t *testing.T, d npu.Device)) {
 // draw returns n bfloat16 values of normal size, of which a few are odd: zero, about the least, huge, or, if
 // finite is false, not finite.
 func draw(r *rand.Rand, n int, finite bool) []float32 {
-	odd := []float32{0, 0x1p-62, -0x1.02p-62, 0x1p-40, 0x1.fep63, 0x1p64, -0x1p70, float32(math.Inf(1)), float32(math.NaN())}
+	odd := []float32{
+		0, 0x1p-62, -0x1.02p-62, 0x1p-40, 0x1.fep63, 0x1p64, -0x1p70, float32(math.Inf(1)), float32(math.NaN()),
+	}
 	if finite {
 		odd = odd[:4]
 	}
@@ -90,7 +92,8 @@ func TestLinearBF16(t *testing.T) {
 			}
 			x, w, bias, y := draw(r, m*k, finite), draw(r, n*k, finite), draw(r, n, finite), draw(r, m*n, finite)
 			matrix := weights(t, d, w, n, k)
-			dots, biased, added, continued := make([]float32, m*n), make([]float32, m*n), make([]float32, m*n), make([]float32, m*n)
+			dots, biased := make([]float32, m*n), make([]float32, m*n)
+			added, continued := make([]float32, m*n), make([]float32, m*n)
 			for j := range dots {
 				a, b := x[j/n*k:][:k], w[j%n*k:][:k]
 				dots[j] = chain(0, a, b)
@@ -143,7 +146,8 @@ func TestLinearBackwardInputBF16(t *testing.T) {
 				rows := block*(blocks-1) + 1 + r.IntN(block)
 				dys, ws = append(dys, draw(r, m*rows, finite)), append(ws, draw(r, rows*k, finite))
 				products = append(products, npu.Product{
-					DY: values(t, d, npu.BFloat16, dys[len(dys)-1]), W: weights(t, d, ws[len(ws)-1], rows, k), Block: block,
+					DY: values(t, d, npu.BFloat16, dys[len(dys)-1]),
+					W:  weights(t, d, ws[len(ws)-1], rows, k), Block: block,
 				})
 			}
 			start := draw(r, m*k, finite)
@@ -175,8 +179,8 @@ func TestLinearBackwardInputBF16(t *testing.T) {
 				out := newOutput(t, d, c.start, m*k)
 				d.LinearBackwardInput(out.Buffer, products, m, c.add)
 				require.NoError(t, d.Sync())
-				out.require(c.want, fmt.Sprintf("%s add %v [%d, %d] %d blocks of %d products", out.DType(), c.add, m, k, blocks,
-					len(products)))
+				out.require(c.want, fmt.Sprintf("%s add %v [%d, %d] %d blocks of %d products", out.DType(), c.add, m, k,
+					blocks, len(products)))
 			}
 		}
 	})
@@ -259,7 +263,8 @@ func TestLinearBackwardWeightBF16(t *testing.T) {
 					at/npu.MatrixBlock%k, at%npu.MatrixBlock)
 			}
 			require.Equal(t, bias.sums, dBias.Int64s(), what)
-			require.Equal(t, []int64{int64(weight.mark), int64(bias.mark)}, []int64{dw.Mark.Int64s()[0], dBias.Mark.Int64s()[0]}, what)
+			require.EqualValues(t, weight.mark, dw.Mark.Int64s()[0], what)
+			require.EqualValues(t, bias.mark, dBias.Mark.Int64s()[0], what)
 			b.Free()
 		}
 	})
