@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/easyrl/easyrl/npu"
@@ -21,15 +20,11 @@ type allocation struct {
 // Space implements npu.Device.
 func (d *pureGo) Space() *npu.Space { return npu.Host }
 
-// Alloc implements npu.Device. It rejects BFloat16, which no kernel of this device takes.
+// Alloc implements npu.Device.
 func (d *pureGo) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
 	d.check.OutsideCapture("allocation")
 	if err := check.Alloc(dtype, n, purpose, pureGoName); err != nil {
 		return npu.Buffer{}, err
-	}
-	if dtype == npu.BFloat16 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: type is %s, expected float32, int32 or int64",
-			n, purpose, pureGoName, dtype)
 	}
 	if n == 0 {
 		return npu.Buffer{}, nil
@@ -98,6 +93,8 @@ func (d *pureGo) Copy(dst, src npu.Buffer) {
 		copy(dst.Int32s(), src.Int32s())
 	case npu.Int64:
 		copy(dst.Int64s(), src.Int64s())
+	case npu.BFloat16:
+		copy(dst.BFloat16s(), src.BFloat16s())
 	default:
 		copy(dst.Float32s(), src.Float32s())
 	}
@@ -111,6 +108,8 @@ func (d *pureGo) Zero(b npu.Buffer) {
 		clear(b.Int32s())
 	case npu.Int64:
 		clear(b.Int64s())
+	case npu.BFloat16:
+		clear(b.BFloat16s())
 	default:
 		clear(b.Float32s())
 	}

@@ -11,19 +11,28 @@ func read(x npu.Buffer) []float32 {
 		return x.Float32s()
 	}
 	values := make([]float32, x.Len())
-	for i, n := range x.BFloat16s() {
-		values[i] = n.Float()
-	}
+	load(values, x, 0)
 	return values
 }
 
-// write returns memory for the values of y, of any content: that of y, or memory of its own if y's type is
-// BFloat16. Then done rounds the values and writes them to y.
-func write(y npu.Buffer) (values []float32, done func()) {
-	if y.DType() != npu.BFloat16 {
-		return y.Float32s(), func() {}
+// load copies values of x from value first on, of type Float32 or BFloat16, to dst.
+func load(dst []float32, x npu.Buffer, first int) {
+	if x.DType() != npu.BFloat16 {
+		copy(dst, x.Float32s()[first:])
+		return
 	}
-	values = make([]float32, y.Len())
+	for i, n := range x.BFloat16s()[first : first+len(dst)] {
+		dst[i] = n.Float()
+	}
+}
+
+// write returns the values of y, for a kernel to change: its memory, or a copy if y's type is BFloat16. Then done
+// rounds the values and writes them to y.
+func write(y npu.Buffer) (values []float32, done func()) {
+	values = read(y)
+	if y.DType() != npu.BFloat16 {
+		return values, func() {}
+	}
 	return values, func() {
 		to := y.BFloat16s()
 		for i, v := range values {
