@@ -64,7 +64,7 @@ func (a *attend) row(out []float32, n int, scores func(s []float32, first int), 
 	for split := seen / npu.KeySplit * npu.KeySplit; split < n; split += npu.KeySplit {
 		sm, sl := a.split(split, min(n, split+npu.KeySplit), seen, scores, value)
 		top := max(m, sm)
-		x, y := pow2(m-top), pow2(sm-top)
+		x, y := pow2(m-top, exp2Min), pow2(sm-top, exp2Min)
 		l = fma32(sl, y, float32(l*x))
 		for e := range out {
 			out[e] = fma32(a.o[e], y, float32(out[e]*x))
@@ -100,7 +100,7 @@ func (a *attend) split(first, end, seen int, scores func(s []float32, first int)
 		}
 		was := m
 		m = max(m, float32(math.RoundToEven(float64(max(-clampMaximum, min(clampMaximum, float32(top*a.scale))))))+1)
-		scale := pow2(was - m)
+		scale := pow2(was-m, exp2Min)
 		var p [foldLanes]float32
 		for j, x := range s {
 			s[j] = exp2of(fma32(x, a.scale, -m))

@@ -75,7 +75,7 @@ func littleEndian(x []float32) []byte {
 func unpackRow(dst []float32, m npu.Matrix, row int) {
 	start := rowStart(row, m.Cols)
 	for c := range dst {
-		dst[c] = m.Float32s()[start+c*panelRows]
+		load(dst[c:c+1], m.Buffer, start+c*panelRows)
 	}
 }
 
@@ -111,32 +111,38 @@ func (d *pureGo) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu
 	}
 }
 
-// chain adds one term to each lane's chain: acc[l] = fma(a, b[l], acc[l]). b has at least as many
-// values as acc.
-func chain(acc []float32, a float32, b []float32) {
-	b = b[:len(acc)]
-	for l := range acc {
-		acc[l] = fma32(a, b[l], acc[l])
-	}
-}
-
 // Linear implements npu.Device.
 func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, start npu.Start) {
 	d.check.Linear(y, x, w, bias, t, start)
+	ys, done := write(y)
+	defer done()
+	xs, biases := rowMajor(read(x), t, w.Cols), read(bias)
+	before := start == npu.Continue || d.numerics == npu.FP32 // chains start from bias or y
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
-		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
+		panel := make([]float32, panelRows*w.Cols)
+		load(panel, w.Buffer, lo*w.Cols)
+		sums := make([]float32, t*(hi-lo)) // bias or y, or 0, then the output
 		for i := range t {
-			acc := y.Float32s()[i*w.Rows+lo : i*w.Rows+hi]
-			switch {
-			case start != npu.Fresh: // the chains start from y
+			switch row := sums[i*(hi-lo):][:hi-lo]; {
+			case start != npu.Fresh:
+				copy(row, ys[i*w.Rows+lo:])
 			case !bias.IsNil():
-				copy(acc, bias.Float32s()[lo:hi])
-			default:
-				clear(acc)
+				copy(row, biases[lo:])
 			}
-			for k, a := range x.Float32s()[i*w.Cols : (i+1)*w.Cols] {
-				chain(acc, a, panel[k*panelRows:])
+		}
+		products := sums
+		if !before {
+			products = make([]float32, len(sums))
+		}
+		d.chains.factor(grid{panel, w.Cols, hi - lo, panelRows, 1}).multiply(products, hi-lo, xs)
+		for i := range t {
+			for l := range hi - lo {
+				v := products[i*(hi-lo)+l]
+				if !before {
+					v = sums[i*(hi-lo)+l] + v
+				}
+				ys[i*w.Rows+lo+l] = v
 			}
 		}
 	})
@@ -145,27 +151,33 @@ func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, s
 // LinearBackwardInput implements npu.Device.
 func (d *pureGo) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
 	d.check.Products(dx, products, t, add)
-	cols := products[0].W.Cols
-	rows := make([][]float32, len(products)) // weights, row-major
+	dxs, done := write(dx)
+	defer done()
+	dys := make([][]float32, len(products))
 	for i := range products {
-		w := products[i].W
-		rows[i] = make([]float32, w.Rows*cols)
-		for n := range w.Rows {
-			unpackRow(rows[i][n*cols:(n+1)*cols], w, n)
-		}
+		dys[i] = read(products[i].DY)
 	}
+	cols := products[0].W.Cols
 	blocks := (products[0].W.Rows + products[0].Block - 1) / products[0].Block
-	d.parallel(t, func(i int) {
-		acc := dx.Float32s()[i*cols : (i+1)*cols]
+	d.parallel((cols+panelRows-1)/panelRows, func(task int) {
+		lo, hi := task*panelRows, min(cols, (task+1)*panelRows) // columns of dx
 		if !add {
-			clear(acc)
+			for i := range t {
+				clear(dxs[i*cols+lo : i*cols+hi])
+			}
 		}
 		for b := range blocks {
 			for j := range products {
-				p := &products[j]
-				dy := p.DY.Float32s()[i*p.W.Rows : (i+1)*p.W.Rows]
-				for n := b * p.Block; n < min(p.W.Rows, (b+1)*p.Block); n++ {
-					chain(acc, dy[n], rows[j][n*cols:])
+				w := products[j].W
+				first, end := b*products[j].Block, min(w.Rows, (b+1)*products[j].Block)
+				block := make([]float32, (end-first)*(hi-lo)) // row-major
+				for i := range block {
+					row, col := first+i/(hi-lo), lo+i%(hi-lo)
+					load(block[i:i+1], w.Buffer, rowStart(row, cols)+col*panelRows)
+				}
+				if t > 0 {
+					d.chains.factor(rowMajor(block, end-first, hi-lo)).
+						multiply(dxs[lo:], cols, grid{dys[j][first:], t, end - first, w.Rows, 1})
 				}
 			}
 		}
@@ -175,10 +187,11 @@ func (d *pureGo) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t in
 // LinearBackwardWeight implements npu.Device.
 func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	d.check.LinearSums(dw, dBias, dy, x, l)
+	dys, xs := read(dy), read(x)
 	d.parallel(panels(dw.Rows), func(p int) {
 		start := 0
 		for _, end := range l.Ends.Int32s() {
-			weightLeaf(dw, p, dy.Float32s(), x.Float32s(), start, int(end), l.FixedPoint)
+			d.weightLeaf(dw, p, dys, xs, start, int(end), l.FixedPoint)
 			start = int(end)
 		}
 	})
@@ -190,7 +203,7 @@ func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x n
 	for _, end := range l.Ends.Int32s() {
 		sum := make([]float32, dw.Rows)
 		for t := start; t < int(end); t++ {
-			for n, g := range dy.Float32s()[t*dw.Rows : (t+1)*dw.Rows] {
+			for n, g := range dys[t*dw.Rows : (t+1)*dw.Rows] {
 				sum[n] += g
 			}
 		}
@@ -203,15 +216,15 @@ func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x n
 
 // weightLeaf computes panel p of the gradient dyᵀ x of one leaf, the rows [start, end), and adds
 // it to dw. Padding lanes of the panel remain 0.
-func weightLeaf(dw npu.MatrixSums, p int, dy, x []float32, start, end int, f npu.FixedPoint) {
+func (d *pureGo) weightLeaf(dw npu.MatrixSums, p int, dy, x []float32, start, end int, f npu.FixedPoint) {
+	const rows = 256 // at a time; a multiple of the terms of a step
 	lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
 	panel := make([]float32, panelRows*dw.Cols)
 	gradient := fixedSums(dw.Sums, f)
-	for t := start; t < end; t++ {
-		lanes := dy[t*dw.Rows+lo : t*dw.Rows+hi]
-		for k, a := range x[t*dw.Cols : (t+1)*dw.Cols] {
-			chain(panel[k*panelRows:k*panelRows+hi-lo], a, lanes)
-		}
+	for ; start < end; start += rows {
+		n := min(rows, end-start)
+		d.chains.factor(grid{dy[start*dw.Rows+lo:], n, hi - lo, dw.Rows, 1}).
+			multiply(panel, panelRows, rowMajor(x[start*dw.Cols:], n, dw.Cols).transposed())
 	}
 	for i, v := range panel {
 		gradient.add(lo*dw.Cols+i, v)

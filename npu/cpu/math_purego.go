@@ -55,13 +55,19 @@ const (
 	expQ3    = 0x1.12309cp-7
 	expQ4    = 0x1.6a48f6p-10
 
-	exp2Min = -126 // exp2of and pow2 of less are 0
+	exp2Min = -126 // in FP32, exp2of and pow2 of less are 0
 	exp2P0  = 0x1.62e430p-1
 	exp2P1  = 0x1.ebfbdap-3
 	exp2P2  = 0x1.c6aed4p-5
 	exp2P3  = 0x1.3b2dbcp-7
 	exp2P4  = 0x1.5f456ap-10
 	exp2P5  = 0x1.41d334p-13
+
+	exp2MinBF16 = -60 // in BF16, exp2BF16 and pow2 of less are 0
+	exp2R0      = 0x1.fff692p-1
+	exp2R1      = 0x1.62f31ap-1
+	exp2R2      = 0x1.f0de1ap-3
+	exp2R3      = 0x1.c3f760p-5
 
 	logLn2Hi = 0x1.62e400p-1
 	logLn2Lo = 0x1.7f7d1cp-20
@@ -117,9 +123,27 @@ func exp2of(x float32) float32 {
 	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(t)<<23)
 }
 
-// pow2 returns 2^n for a whole n from -2^21 to 0, and 0 for n below -126.
-func pow2(n float32) float32 {
-	if n < exp2Min {
+// exp2BF16 is exp2of with a polynomial of degree 3. 2^x is infinite for x of at least 128.
+func exp2BF16(x float32) float32 {
+	switch {
+	case x < exp2MinBF16:
+		return 0
+	case x >= 128:
+		return float32(math.Inf(1))
+	case x != x: // NaN
+		return x
+	}
+	t := x + expRound
+	r := x - (t - expRound)
+	p := fma32(exp2R3, r, exp2R2)
+	p = fma32(p, r, exp2R1)
+	p = fma32(p, r, exp2R0)
+	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(t)<<23)
+}
+
+// pow2 returns 2^n for a whole n from -2^21 to 0, and 0 for n below least, which is at least -126.
+func pow2(n, least float32) float32 {
+	if n < least {
 		return 0
 	}
 	return math.Float32frombits(uint32(int32(n)+127) << 23)

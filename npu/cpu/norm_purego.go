@@ -11,7 +11,9 @@ import (
 func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
 	d.check.Norm(y, x, weight, t)
-	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
+	xs, w := read(x), read(weight)
+	ys, done := write(y)
+	defer done()
 	d.parallel(t, func(row int) {
 		xr, yr := xs[row*n:(row+1)*n], ys[row*n:(row+1)*n]
 		r := inverseRMS(xr, eps)
@@ -37,7 +39,9 @@ func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight 
 	add bool, l *npu.Leaves) {
 	n := weight.Len()
 	d.check.NormBackward(dx, dWeight, dy, x, weight, heads, l)
-	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
+	dys, xs, w := read(dy), read(x), read(weight)
+	dxs, done := write(dx)
+	defer done()
 	gradient := fixedSums(dWeight, l.FixedPoint)
 	start := 0
 	for _, end := range l.Units.Int32s() {

@@ -47,7 +47,9 @@ func (d *pureGo) SetInts(y npu.Buffer, indices, x npu.Ints) {
 func (d *pureGo) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
-	xs, angles := x.Float32s(), table.Float32s()
+	angles := table.Float32s()
+	xs, done := write(x)
+	defer done()
 	d.parallel(positions.Len(), func(t int) {
 		position := int(positions.Int32s()[t])
 		row := angles[position*dim : (position+1)*dim] // cos of each pair's angle, then sin
@@ -72,7 +74,9 @@ const swigluChunk = 4096
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
 func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu", y.Len(), y, gate, up)
-	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
+	gs, us := read(gate), read(up)
+	ys, done := write(y)
+	defer done()
 	d.parallel((len(ys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(ys), (task+1)*swigluChunk); i++ {
 			silu := float32(gs[i] / float32(1+exp32(-gs[i])))
@@ -86,7 +90,11 @@ func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 // before it is written, because the outputs may share memory with gate and up.
 func (d *pureGo) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu backward", dy.Len(), dy, gate, up, dGate, dUp)
-	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()
+	dys, gs, us := read(dy), read(gate), read(up)
+	dgs, doneGate := write(dGate)
+	defer doneGate()
+	dus, doneUp := write(dUp)
+	defer doneUp()
 	d.parallel((len(dys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(dys), (task+1)*swigluChunk); i++ {
 			g, u := gs[i], us[i]

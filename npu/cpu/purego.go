@@ -29,6 +29,7 @@ const pureGoName = "cpu/go"
 // Where the C kernels do fuse, these call fma32.
 type pureGo struct {
 	numerics npu.Numerics
+	chains   chains
 	check    check.Device
 	failure  error // first failure since the last Sync
 
@@ -47,7 +48,7 @@ var (
 func newPureGo(numerics npu.Numerics, threads int) *pureGo {
 	d := &pureGo{
 		check:    check.Device{Name: pureGoName, Space: npu.Host, Type: numerics.Type(), MatrixLen: matrixLen},
-		numerics: numerics, threads: threads, blocks: map[uintptr]allocation{},
+		numerics: numerics, chains: chainsOf(numerics), threads: threads, blocks: map[uintptr]allocation{},
 	}
 	d.Limit(threads)
 	return d

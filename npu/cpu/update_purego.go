@@ -11,7 +11,13 @@ import (
 func (d *pureGo) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.check.AdamW(updates)
 	for i := range updates {
-		updateWeight(&updates[i], p)
+		u := &updates[i]
+		updateWeight(u, p)
+		if !u.Copy.IsNil() {
+			values, done := write(u.Copy)
+			copy(values, u.W.Float32s())
+			done()
+		}
 	}
 }
 
