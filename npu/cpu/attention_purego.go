@@ -2,122 +2,70 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// In this file, a row is a token, h the shape of the heads and c a key-value head. Each
-// key-value head has a group of query heads. visible are the rows on a query's path, in ascending
-// position. qr and or are the query and the output of one row and query head.
+// In this file, a row is a token, h the shape of the heads and c a key-value head. Each key-value head has a group of
+// query heads. A lane is a row and a query head of the group; the lanes of a row follow each other.
 
 // Attention implements npu.Device.
 func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.OptionalLen("attention: stats", stats, check.StatsLen(q, h))
-	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
-	segments := segmentList(forest)
-	group := h.Q / h.KV
-	d.parallel(len(segments)*h.KV, func(task int) {
-		seg, c := task/h.KV, task%h.KV
-		visible := ancestors(segments, seg)
-		a := newAttend(h)
-		for i := range segments[seg].Len {
-			row := segments[seg].Start + i
-			visible = append(visible, row)
-			for head := c * group; head < (c+1)*group; head++ {
-				query := int(row)*h.Q + head
-				lo, hi := query*h.Dim, (query+1)*h.Dim
-				qr := qs[lo:hi]
-				m, il := a.row(o[lo:hi], len(visible),
-					func(s []float32, first int) { scores(s, qr, ks, visible[first:], c, h) },
-					func(j int) []float32 { return rowOf(vs, visible[j], c, h) })
-				if st != nil {
-					st[2*query], st[2*query+1] = m, il
-				}
-			}
+	outs, done := write(out)
+	defer done()
+	segments, tiles := segmentList(forest), forest.Tiles.Int32s()
+	a := attend{d.chains, h, outs, stats.Float32s(), read(q), k, v}
+	d.parallel(len(tiles)/2*h.KV, func(task int) {
+		seg, first := tiles[task/h.KV*2], tiles[task/h.KV*2+1]
+		c := task % h.KV
+		if seg < 0 {
+			return
 		}
+		path := pathOf(segments, seg)
+		n := min(npu.RowTile, segments[seg].Len-first)
+		before := len(path) - int(segments[seg].Len-first)
+		lens := make([]int, n)
+		for i := range lens {
+			lens[i] = before + i + 1
+		}
+		a.rows(int(segments[seg].Start+first), lens, c, func(j int) int { return (int(path[j])*h.KV + c) * h.Dim })
 	})
 }
 
-// attend computes the recurrence of npu.AttentionKernels for one row and query head at a time.
+// AttentionCached implements npu.Device.
+func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
+	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
+	outs, done := write(out)
+	defer done()
+	pages, rows, blocks := tables.Pages.Int32s(), tables.Rows.Int32s(), tables.Blocks.Int32s()
+	a := attend{d.chains, h, outs, nil, read(q), cacheK, cacheV}
+	d.parallel((len(blocks)-1)*h.KV, func(task int) {
+		first, end := int(blocks[task/h.KV]), int(blocks[task/h.KV+1])
+		c := task % h.KV
+		if first == end {
+			return
+		}
+		lens := make([]int, end-first)
+		for i, n := range tables.Lens.Int32s()[first:end] {
+			lens[i] = int(n)
+		}
+		list := pages[int(rows[first])*tables.Stride:]
+		a.rows(first, lens, c, func(j int) int {
+			return cacheRow(int(list[j/npu.PageSize])*npu.PageSize+j%npu.PageSize, c, h)
+		})
+	})
+}
+
+// attend holds the operands of the recurrence of npu.AttentionKernels.
 type attend struct {
-	scale  float32 // of scores, which become exponents of 2
-	window int
-	s      [npu.KeyTile]float32 // scores of a tile, then its weights
-	o      []float32            // weighted values of a split
-}
-
-func newAttend(h npu.Heads) *attend {
-	return &attend{scale: scoreScale(h.Dim), window: windowOf(h), o: make([]float32, h.Dim)}
-}
-
-// row writes the attention of the row at position n-1 to out. It returns the row's maximum, a whole number, and
-// the inverse of its sum. scores writes the products of the query and the keys from position first on; value returns
-// a position's value.
-func (a *attend) row(out []float32, n int, scores func(s []float32, first int), value func(j int) []float32) (
-	m, il float32,
-) {
-	m, l := float32(noMaximum), float32(0)
-	clear(out)
-	seen := max(0, n-a.window) // the first position that the row sees
-	for split := seen / npu.KeySplit * npu.KeySplit; split < n; split += npu.KeySplit {
-		sm, sl := a.split(split, min(n, split+npu.KeySplit), seen, scores, value)
-		top := max(m, sm)
-		x, y := pow2(m-top, exp2Min), pow2(sm-top, exp2Min)
-		l = fma32(sl, y, float32(l*x))
-		for e := range out {
-			out[e] = fma32(a.o[e], y, float32(out[e]*x))
-		}
-		m = top
-	}
-	il = 1 / l
-	for e := range out {
-		out[e] = float32(out[e]*il) + 0
-	}
-	return m, il
-}
-
-// split computes a.o, the maximum and the sum of one split, positions first to end, of which the row sees those
-// from seen on.
-func (a *attend) split(first, end, seen int, scores func(s []float32, first int), value func(j int) []float32) (
-	m, l float32,
-) {
-	m = noMaximum
-	clear(a.o)
-	for ; first < end; first += npu.KeyTile {
-		s := a.s[:min(npu.KeyTile, end-first)]
-		hidden := min(max(0, seen-first), len(s))
-		if hidden == len(s) {
-			continue
-		}
-		scores(s, first)
-		top := float32(math.Inf(-1))
-		for _, x := range s[hidden:] {
-			if x > top {
-				top = x
-			}
-		}
-		was := m
-		m = max(m, float32(math.RoundToEven(float64(max(-clampMaximum, min(clampMaximum, float32(top*a.scale))))))+1)
-		scale := pow2(was-m, exp2Min)
-		var p [foldLanes]float32
-		for j, x := range s {
-			s[j] = exp2of(fma32(x, a.scale, -m))
-			if j < hidden {
-				s[j] = 0
-			}
-			p[j%foldLanes] += s[j]
-		}
-		l = fma32(l, scale, foldPartials(&p))
-		for e := range a.o {
-			a.o[e] = float32(a.o[e] * scale)
-		}
-		for j := hidden; j < len(s); j++ {
-			axpy(a.o, value(first+j), s[j])
-		}
-	}
-	return m, l
+	chains        chains
+	h             npu.Heads
+	out, stats, q []float32 // stats may be nil
+	k, v          npu.Buffer
 }
 
 const (
@@ -125,60 +73,185 @@ const (
 	clampMaximum = 1 << 19  // largest magnitude of a scaled score that maxima count
 )
 
-// AttentionBackward implements npu.Device. For each row and query head, with keys in ascending
-// position:
-//
-//	D  = fold of dOut·out over Dim
-//	p  = 2^(s-m)·il
-//	dP = chain of dOut·v over Dim
-//	dS = p·(dP-D)
-//	dq = (chain of dS·k over the keys)/sqrt(Dim)
-//
-// dk and dv of a key are sums over the parts of rows that attend to the key, see npu.AttentionKernels.
-// All these rows are in the tree of one root, so one task computes them.
+// rows computes the rows from first on for key-value head c. Row i sees the first lens[i] positions of a sequence; lens
+// do not fall. at returns where the values of a position begin in a.k and a.v.
+func (a *attend) rows(first int, lens []int, c int, at func(j int) int) {
+	group, dim := a.h.Q/a.h.KV, a.h.Dim
+	lanes := len(lens) * group
+	q := gatherLanes(a.q, first, len(lens), c, a.h)
+	total, split := newSums(lanes, dim), newSums(lanes, dim)
+	end := lens[len(lens)-1]
+	for start := 0; start < end; start += npu.KeySplit {
+		split.clear()
+		for tile := start; tile < min(end, start+npu.KeySplit); tile += npu.KeyTile {
+			// Rows from lo to hi see positions of the tile.
+			lo, hi := 0, len(lens)
+			for lo < hi && lens[lo] <= tile {
+				lo++
+			}
+			for hi > lo && lens[hi-1]-windowOf(a.h) >= tile+npu.KeyTile {
+				hi--
+			}
+			if lo == hi {
+				continue
+			}
+			n := min(npu.KeyTile, end-tile)
+			keys := a.chains.factor(a.gather(a.k, tile, n, at).transposed())
+			values := a.chains.factor(a.gather(a.v, tile, n, at))
+			s := rowMajor(make([]float32, (hi-lo)*group*n), (hi-lo)*group, n)
+			keys.multiply(s.values, n, rowMajor(q[lo*group*dim:], s.rows, dim))
+			for i := range s.rows {
+				lane := lo*group + i
+				seen := lens[lane/group]
+				a.weights(split, lane, s.values[i*n:(i+1)*n], max(0, seen-windowOf(a.h)-tile), min(n, seen-tile))
+			}
+			values.multiply(split.o[lo*group*dim:], dim, s)
+		}
+		for lane := range lanes {
+			a.merge(total, split, lane)
+		}
+	}
+	for lane := range lanes {
+		query := (first+lane/group)*a.h.Q + c*group + lane%group
+		inverse := 1 / total.l[lane]
+		for e, o := range total.o[lane*dim : (lane+1)*dim] {
+			a.out[query*dim+e] = float32(o*inverse) + 0
+		}
+		if a.stats != nil {
+			a.stats[2*query], a.stats[2*query+1] = total.m[lane], inverse
+		}
+	}
+}
+
+// gather returns n positions of x, which are keys or values, as a grid [n, Dim].
+func (a *attend) gather(x npu.Buffer, first, n int, at func(j int) int) grid {
+	g := rowMajor(make([]float32, n*a.h.Dim), n, a.h.Dim)
+	for j := range n {
+		load(g.values[j*a.h.Dim:(j+1)*a.h.Dim], x, at(first+j))
+	}
+	return g
+}
+
+// sums are the maxima, the sums of weights and the weighted values [lanes, Dim] of lanes.
+type sums struct {
+	m, l, o []float32
+	dim     int
+}
+
+func newSums(lanes, dim int) *sums {
+	s := &sums{make([]float32, lanes), make([]float32, lanes), make([]float32, lanes*dim), dim}
+	s.clear()
+	return s
+}
+
+func (s *sums) clear() {
+	for i := range s.m {
+		s.m[i] = noMaximum
+	}
+	clear(s.l)
+	clear(s.o)
+}
+
+// weights replaces the scores s of a tile and a lane, which sees those from lo to hi, by weights. It prepares the lane's
+// sums for them.
+func (a *attend) weights(sums *sums, lane int, s []float32, lo, hi int) {
+	if lo >= hi {
+		clear(s)
+		return
+	}
+	scale, top := scoreScale(a.h.Dim), float32(math.Inf(-1))
+	for _, x := range s[lo:hi] {
+		if x > top {
+			top = x
+		}
+	}
+	was := sums.m[lane]
+	m := max(was, float32(math.RoundToEven(float64(max(-clampMaximum, min(clampMaximum, float32(top*scale))))))+1)
+	var p [foldLanes]float32
+	for j, x := range s {
+		s[j] = 0
+		if lo <= j && j < hi {
+			s[j] = a.chains.round(a.chains.exp2(fma32(x, scale, -m)))
+		}
+		p[j%foldLanes] += s[j]
+	}
+	shrink := a.chains.pow2(was - m)
+	sums.m[lane], sums.l[lane] = m, fma32(sums.l[lane], shrink, foldPartials(&p))
+	for e := lane * sums.dim; e < (lane+1)*sums.dim; e++ {
+		sums.o[e] = float32(sums.o[e] * shrink)
+	}
+}
+
+// merge adds a lane's sums of a split to those of the splits before.
+func (a *attend) merge(total, split *sums, lane int) {
+	m := max(total.m[lane], split.m[lane])
+	x, y := a.chains.pow2(total.m[lane]-m), a.chains.pow2(split.m[lane]-m)
+	total.m[lane], total.l[lane] = m, fma32(split.l[lane], y, float32(total.l[lane]*x))
+	for e := lane * total.dim; e < (lane+1)*total.dim; e++ {
+		total.o[e] = fma32(split.o[e], y, float32(total.o[e]*x))
+	}
+}
+
+// gatherLanes returns the lanes [n·group, Dim] of n rows of x [T, Q, Dim] from row first on.
+func gatherLanes(x []float32, first, n, c int, h npu.Heads) []float32 {
+	group := h.Q / h.KV
+	lanes := make([]float32, 0, n*group*h.Dim)
+	for row := first; row < first+n; row++ {
+		lanes = append(lanes, x[(row*h.Q+c*group)*h.Dim:][:group*h.Dim]...)
+	}
+	return lanes
+}
+
+// AttentionBackward implements npu.Device. All rows that attend to a key are in the tree of one root, so one task
+// computes the tree's gradients of a key-value head.
 func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.Attention(dOut, dq, dk, dv, forest, h)
 	d.check.Values("attention backward: dq", dq, q.Len())
 	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h))
-	segments := segmentList(forest)
 	b := pureGoBackward{
-		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
-		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
-		segments: segments, h: h,
+		chains: d.chains, h: h, segments: segmentList(forest),
+		dOut: read(dOut), out: read(out), stats: stats.Float32s(), q: read(q), k: read(k), v: read(v),
 	}
-	trees := treesOf(segments)
+	var done [3]func()
+	b.dq, done[0] = write(dq)
+	b.dk, done[1] = write(dk)
+	b.dv, done[2] = write(dv)
+	trees := treesOf(b.segments)
 	d.parallel(len(trees)*h.KV, func(task int) { b.tree(trees[task/h.KV], task%h.KV) })
+	for _, f := range done {
+		f()
+	}
 }
 
 // pureGoBackward holds the operands of one backward pass.
 type pureGoBackward struct {
-	dq, dk, dv, dOut, out, stats, q, k, v []float32
-	segments                              []npu.Segment
+	chains                                chains
 	h                                     npu.Heads
+	segments                              []npu.Segment
+	dq, dk, dv, dOut, out, stats, q, k, v []float32
 }
 
 // tree runs the backward pass of key-value head c over a root and its descendants,
 // given as ascending segment indices.
-func (b *pureGoBackward) tree(tree []int, c int) {
+func (b *pureGoBackward) tree(tree []int32, c int) {
 	for _, seg := range tree {
 		s := b.segments[seg]
 		for row := s.Start; row < s.Start+s.Len; row++ {
-			clear(rowOf(b.dk, row, c, b.h))
-			clear(rowOf(b.dv, row, c, b.h))
+			clear(b.keyRow(b.dk, row, c))
+			clear(b.keyRow(b.dv, row, c))
 		}
 	}
 	for _, seg := range tree {
-		visible := ancestors(b.segments, seg)
 		for first := int32(0); first < b.segments[seg].Len; first += npu.PartRows {
-			visible = b.part(seg, first, c, visible)
+			b.part(seg, first, c)
 		}
 	}
 	scale := inverseRoot(b.h.Dim)
 	for _, seg := range tree {
 		s := b.segments[seg]
 		for row := s.Start; row < s.Start+s.Len; row++ {
-			dk := rowOf(b.dk, row, c, b.h)
+			dk := b.keyRow(b.dk, row, c)
 			for e := range dk {
 				dk[e] = float32(dk[e] * scale)
 			}
@@ -186,152 +259,137 @@ func (b *pureGoBackward) tree(tree []int, c int) {
 	}
 }
 
-// part runs the backward pass of the part of seg that begins with its row first. visible are the rows
-// before it on its path; part returns them with those of the part.
-func (b *pureGoBackward) part(seg int, first int32, c int, visible []int32) []int32 {
-	s, group, dim := b.segments[seg], b.h.Q/b.h.KV, b.h.Dim
+// queries are rows of a part with their lanes, as operands and as factors [lanes, Dim], and their sums dq.
+type queries struct {
+	first, position int // row, and position in its sequence
+	rows            int
+	q, dOut         []float32
+	byQ, byDOut     factor
+	dot, m, inverse []float32 // D and stats of lanes
+	dq              []float32
+}
+
+// part runs the backward pass of the part of seg that begins with its row first. It takes queryRows rows and tiles of
+// keyRows keys at a time, which are whole steps of chains.
+func (b *pureGoBackward) part(seg, first int32, c int) {
+	const queryRows, keyRows = 64, 64
+	s := b.segments[seg]
 	end := min(s.Len, first+npu.PartRows)
-	keys := len(visible) + int(end-first)
-	dk, dv := make([]float32, keys*dim), make([]float32, keys*dim) // the part's chains
-	p, ds := make([]float32, keys), make([]float32, keys)
-	for row := s.Start + first; row < s.Start+end; row++ {
-		visible = append(visible, row)
-		for head := c * group; head < (c+1)*group; head++ {
-			b.query(int(row)*b.h.Q+head, c, visible, p, ds, dk, dv)
+	path := segmentPath(b.segments, seg)
+	position := 0 // of the first row of seg
+	for _, ancestor := range path[:len(path)-1] {
+		position += int(b.segments[ancestor].Len)
+	}
+	var blocks []*queries
+	for i := first; i < end; i += queryRows {
+		blocks = append(blocks, b.queries(int(s.Start+i), position+int(i), int(min(queryRows, end-i)), c))
+	}
+	position = 0
+	for _, other := range path {
+		keys := b.segments[other]
+		n := keys.Len
+		if other == seg {
+			n = end
 		}
-	}
-	for j, row := range visible {
-		for e, to := 0, rowOf(b.dk, row, c, b.h); e < dim; e++ {
-			to[e] += dk[j*dim+e]
+		for i := int32(0); i < n; i += keyRows {
+			b.keys(int(keys.Start+i), position+int(i), int(min(keyRows, n-i)), c, blocks)
 		}
-		for e, to := 0, rowOf(b.dv, row, c, b.h); e < dim; e++ {
-			to[e] += dv[j*dim+e]
+		position += int(keys.Len)
+	}
+	group, root := b.h.Q/b.h.KV, inverseRoot(b.h.Dim)
+	for _, qs := range blocks {
+		for i, x := range qs.dq {
+			lane, e := i/b.h.Dim, i%b.h.Dim
+			row, head := qs.first+lane/group, c*group+lane%group
+			b.dq[(row*b.h.Q+head)*b.h.Dim+e] = float32((x + 0) * root)
 		}
-	}
-	return visible
-}
-
-// query runs the backward pass of query row·h.Q + head and continues the chains dk and dv [visible, Dim]. p and ds
-// are scratch, one value for each row of visible.
-func (b *pureGoBackward) query(query, c int, visible []int32, p, ds, dk, dv []float32) {
-	dim := b.h.Dim
-	lo, hi := query*dim, (query+1)*dim
-	qr, do, or := b.q[lo:hi], b.dOut[lo:hi], b.out[lo:hi]
-	m, il := b.stats[2*query], b.stats[2*query+1]
-	var partial [foldLanes]float32
-	for e := range dim {
-		partial[e%foldLanes] = fma32(do[e], or[e], partial[e%foldLanes])
-	}
-	dot := foldPartials(&partial)
-	seen := max(0, len(visible)-windowOf(b.h))
-	visible = visible[seen:]
-	p, ds = p[:len(visible)], ds[:len(visible)]
-	scores(p, qr, b.k, visible, c, b.h)
-	scores(ds, do, b.v, visible, c, b.h)
-	scale := scoreScale(dim)
-	for j, s := range p {
-		p[j] = float32(exp2of(fma32(s, scale, -m)) * il)
-		ds[j] = float32(p[j] * float32(ds[j]-dot))
-		at := (seen + j) * dim
-		axpy(dk[at:at+dim], qr, ds[j])
-		axpy(dv[at:at+dim], do, p[j])
-	}
-	dq := b.dq[lo:hi] // may be do
-	clear(dq)
-	for j, row := range visible {
-		axpy(dq, rowOf(b.k, row, c, b.h), ds[j])
-	}
-	root := inverseRoot(dim)
-	for e := range dq {
-		dq[e] = float32((dq[e] + 0) * root)
 	}
 }
 
-// CacheWrite implements npu.Device. The layout of a page is [KV][Dim][PageSize] for keys and
-// [KV][PageSize][Dim] for values.
+// queries returns n rows from first on.
+func (b *pureGoBackward) queries(first, position, n, c int) *queries {
+	group, dim := b.h.Q/b.h.KV, b.h.Dim
+	qs := &queries{
+		first: first, position: position, rows: n,
+		q: gatherLanes(b.q, first, n, c, b.h), dOut: gatherLanes(b.dOut, first, n, c, b.h),
+	}
+	out := gatherLanes(b.out, first, n, c, b.h)
+	lanes := n * group
+	qs.dq = make([]float32, lanes*dim)
+	qs.byQ = b.chains.factor(rowMajor(qs.q, lanes, dim))
+	qs.byDOut = b.chains.factor(rowMajor(qs.dOut, lanes, dim))
+	for lane := range lanes {
+		var partial [foldLanes]float32
+		for e := range dim {
+			partial[e%foldLanes] = fma32(qs.dOut[lane*dim+e], out[lane*dim+e], partial[e%foldLanes])
+		}
+		query := (first+lane/group)*b.h.Q + c*group + lane%group
+		qs.dot = append(qs.dot, foldPartials(&partial))
+		qs.m, qs.inverse = append(qs.m, b.stats[2*query]), append(qs.inverse, b.stats[2*query+1])
+	}
+	return qs
+}
+
+// keys adds the gradients of n rows of keys from first on, of the queries of a part, to dk and dv, and continues the
+// queries' chains of dq.
+func (b *pureGoBackward) keys(first, position, n, c int, blocks []*queries) {
+	dim, group := b.h.Dim, b.h.Q/b.h.KV
+	stride, start := b.h.KV*dim, (first*b.h.KV+c)*dim
+	k, v := grid{b.k[start:], n, dim, stride, 1}, grid{b.v[start:], n, dim, stride, 1}
+	byKeys, byValues, byK := b.chains.factor(k.transposed()), b.chains.factor(v.transposed()), b.chains.factor(k)
+	dk, dv, scale := make([]float32, n*dim), make([]float32, n*dim), scoreScale(dim)
+	for _, qs := range blocks {
+		if qs.position+qs.rows <= position || qs.position-windowOf(b.h) >= position+n-1 {
+			continue // no row sees a key
+		}
+		lanes := qs.rows * group
+		p, ds := rowMajor(make([]float32, lanes*n), lanes, n), rowMajor(make([]float32, lanes*n), lanes, n)
+		byKeys.multiply(p.values, n, rowMajor(qs.q, lanes, dim))
+		byValues.multiply(ds.values, n, rowMajor(qs.dOut, lanes, dim))
+		for i := range p.values {
+			lane := i / n
+			query, key := qs.position+lane/group, position+i%n
+			if key > query || query-key >= windowOf(b.h) {
+				p.values[i], ds.values[i] = 0, 0
+				continue
+			}
+			x := float32(b.chains.exp2(fma32(p.values[i], scale, -qs.m[lane])) * qs.inverse[lane])
+			p.values[i] = b.chains.round(x)
+			ds.values[i] = b.chains.round(float32(x * float32(ds.values[i]-qs.dot[lane])))
+		}
+		qs.byQ.multiply(dk, dim, ds.transposed())
+		qs.byDOut.multiply(dv, dim, p.transposed())
+		byK.multiply(qs.dq, dim, ds)
+	}
+	for j := range n {
+		for e := range dim {
+			b.dk[start+j*stride+e] += dk[j*dim+e]
+			b.dv[start+j*stride+e] += dv[j*dim+e]
+		}
+	}
+}
+
+// keyRow returns the values of a row and key-value head in x [T, KV, Dim].
+func (b *pureGoBackward) keyRow(x []float32, row int32, c int) []float32 {
+	return x[(int(row)*b.h.KV+c)*b.h.Dim:][:b.h.Dim]
+}
+
+// CacheWrite implements npu.Device. The layout of a page is [KV][PageSize][Dim] for keys and values.
 func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
-	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
 	for t, slot := range slots.Int32s() {
-		page, offset := int(slot)/npu.PageSize, int(slot)%npu.PageSize
 		for c := range h.KV {
-			base := (page*h.KV + c) * npu.PageSize * h.Dim
-			row := (t*h.KV + c) * h.Dim
-			for e := range h.Dim {
-				ck[base+e*npu.PageSize+offset] = ks[row+e]
-			}
-			copy(cv[base+offset*h.Dim:base+(offset+1)*h.Dim], vs[row:row+h.Dim])
+			to, from := cacheRow(int(slot), c, h), (t*h.KV+c)*h.Dim
+			d.Copy(cacheK.Slice(to, to+h.Dim), k.Slice(from, from+h.Dim))
+			d.Copy(cacheV.Slice(to, to+h.Dim), v.Slice(from, from+h.Dim))
 		}
 	}
 }
 
-// AttentionCached implements npu.Device.
-func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
-	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
-	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
-	table, rows, lens := tables.Pages.Int32s(), tables.Rows.Int32s(), tables.Lens.Int32s()
-	group := h.Q / h.KV
-	d.parallel(len(lens)*h.Q, func(task int) {
-		t := task / h.Q
-		c := task % h.Q / group
-		n := int(lens[t])
-		pages := table[int(rows[t])*tables.Stride:][:(n+npu.PageSize-1)/npu.PageSize]
-		qr, or := qs[task*h.Dim:(task+1)*h.Dim], o[task*h.Dim:(task+1)*h.Dim]
-		base := func(page int32) int { return (int(page)*h.KV + c) * npu.PageSize * h.Dim }
-		newAttend(h).row(or, n,
-			func(s []float32, first int) {
-				var block [npu.PageSize]float32 // a page may have unused positions
-				for j := 0; j < len(s); j += npu.PageSize {
-					clear(block[:])
-					from := base(pages[(first+j)/npu.PageSize])
-					for e, x := range qr {
-						axpy(block[:], ck[from+e*npu.PageSize:from+(e+1)*npu.PageSize], x)
-					}
-					copy(s[j:], block[:])
-				}
-			},
-			func(j int) []float32 {
-				from := base(pages[j/npu.PageSize]) + j%npu.PageSize*h.Dim
-				return cv[from : from+h.Dim]
-			})
-	})
-}
-
-// rowOf returns the values of a row and key-value head in x [T, KV, Dim].
-func rowOf(x []float32, row int32, c int, h npu.Heads) []float32 {
-	lo := (int(row)*h.KV + c) * h.Dim
-	return x[lo : lo+h.Dim]
-}
-
-// scores writes s[j] = chain of qr·key over Dim, where key is row visible[j] of ks. ks [T, KV, Dim] may also be
-// values.
-func scores(s, qr, ks []float32, visible []int32, c int, h npu.Heads) {
-	key := func(j int) []float32 { return rowOf(ks, visible[j], c, h) }
-	j := 0
-	for ; j+4 <= len(s); j += 4 { // four chains at a time hide latency
-		k0, k1, k2, k3 := key(j), key(j+1), key(j+2), key(j+3)
-		var s0, s1, s2, s3 float32
-		for e, x := range qr {
-			s0, s1 = fma32(x, k0[e], s0), fma32(x, k1[e], s1)
-			s2, s3 = fma32(x, k2[e], s2), fma32(x, k3[e], s3)
-		}
-		s[j], s[j+1], s[j+2], s[j+3] = s0, s1, s2, s3
-	}
-	for ; j < len(s); j++ {
-		var sum float32
-		for e, x := range key(j) {
-			sum = fma32(qr[e], x, sum)
-		}
-		s[j] = sum
-	}
-}
-
-// axpy computes y += a·x, one fused multiply-add per element.
-func axpy(y, x []float32, a float32) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] = fma32(a, x[i], y[i])
-	}
+// cacheRow returns where the values of a slot and key-value head begin in a cache.
+func cacheRow(slot, c int, h npu.Heads) int {
+	page, offset := slot/npu.PageSize, slot%npu.PageSize
+	return ((page*h.KV+c)*npu.PageSize + offset) * h.Dim
 }
 
 // segmentList returns the segments of a forest.
@@ -343,19 +401,21 @@ func segmentList(forest npu.Segments) []npu.Segment {
 	return list
 }
 
-// ancestors returns the rows of seg's ancestors, the root's first, with capacity for
-// seg's own rows.
-func ancestors(segments []npu.Segment, seg int) []int32 {
-	var path []int // seg, its parent and so on to the root
-	n := 0         // rows of path
-	for s := seg; s >= 0; s = int(segments[s].Parent) {
+// segmentPath returns seg and its ancestors, the root first.
+func segmentPath(segments []npu.Segment, seg int32) []int32 {
+	var path []int32
+	for s := seg; s >= 0; s = segments[s].Parent {
 		path = append(path, s)
-		n += int(segments[s].Len)
 	}
-	rows := make([]int32, 0, n)
-	for i := len(path) - 1; i > 0; i-- { // path[0] is seg
-		s := segments[path[i]]
-		for row := s.Start; row < s.Start+s.Len; row++ {
+	slices.Reverse(path)
+	return path
+}
+
+// pathOf returns the rows of seg and its ancestors by position.
+func pathOf(segments []npu.Segment, seg int32) []int32 {
+	var rows []int32
+	for _, i := range segmentPath(segments, seg) {
+		for row := segments[i].Start; row < segments[i].Start+segments[i].Len; row++ {
 			rows = append(rows, row)
 		}
 	}
@@ -364,8 +424,8 @@ func ancestors(segments []npu.Segment, seg int) []int32 {
 
 // treesOf returns the indices of the segments of each tree, ascending. Trees are in the order of
 // their roots.
-func treesOf(segments []npu.Segment) [][]int {
-	var trees [][]int
+func treesOf(segments []npu.Segment) [][]int32 {
+	var trees [][]int32
 	tree := make([]int, len(segments)) // index in trees, by segment
 	for s, seg := range segments {
 		if seg.Parent < 0 {
@@ -374,7 +434,7 @@ func treesOf(segments []npu.Segment) [][]int {
 		} else {
 			tree[s] = tree[seg.Parent]
 		}
-		trees[tree[s]] = append(trees[tree[s]], s)
+		trees[tree[s]] = append(trees[tree[s]], int32(s))
 	}
 	return trees
 }
