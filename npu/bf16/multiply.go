@@ -118,7 +118,12 @@ func step(c *[lanes]float32, a *[Step]operand, b *[Step][lanes]operand) {
 	var start [lanes]int64
 	easy := true
 	for j, x := range c {
-		top[j] = max(top[j], exponentOf(x))
+		switch {
+		case x != 0:
+			top[j] = max(top[j], exponentOf(x))
+		case top[j] == none:
+			top[j] = 0 // all terms are 0
+		}
 		easy = easy && top[j] >= minNormal && top[j] < finite && isFinite(x)
 		scale[j] = power(fraction - top[j])
 		start[j] = int64(float64(x) * scale[j])
