@@ -152,8 +152,8 @@ func (s *sums) clear() {
 	clear(s.o)
 }
 
-// weights replaces the scores s of a tile and a lane, which sees those from lo to hi, by weights. It prepares the lane's
-// sums for them.
+// weights replaces the scores s of a tile and a lane, which sees those from lo to hi, by weights. It prepares the
+// lane's sums for them.
 func (a *attend) weights(sums *sums, lane int, s []float32, lo, hi int) {
 	if lo >= hi {
 		clear(s)
@@ -259,7 +259,7 @@ func (b *pureGoBackward) tree(tree []int32, c int) {
 	}
 }
 
-// queries are rows of a part with their lanes, as operands and as factors [lanes, Dim], and their sums dq.
+// queries are rows of a part, with operands and factors [lanes, Dim], and their chains dq [lanes, Dim].
 type queries struct {
 	first, position int // row, and position in its sequence
 	rows            int

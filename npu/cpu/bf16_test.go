@@ -133,8 +133,8 @@ func sameBits(t *testing.T, name string, want, got []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
 	for i := range want {
-		require.Equal(t, math.Float32bits(want[i]), math.Float32bits(got[i]), "%s: value %d is %v, expected %v", name, i,
-			got[i], want[i])
+		require.Equal(t, math.Float32bits(want[i]), math.Float32bits(got[i]), "%s: value %d is %v, expected %v",
+			name, i, got[i], want[i])
 	}
 }
 
@@ -339,8 +339,8 @@ func TestBF16Rows(t *testing.T) {
 	})
 	same("softmax backward", func(m memory) []npu.Buffer {
 		logits, dLogits := m.floats(wide), m.values(a)
-		m.SoftmaxBackward(dLogits, logits, m.floats(wide[:rows]), m.floats([]float32{3, 90, 3, 80, 4, 70, 3, 60, 3, 50}),
-			m.ints(32, 70, 0, 71, -1), 32, 1.3)
+		stats := m.floats([]float32{3, 90, 3, 80, 4, 70, 3, 60, 3, 50})
+		m.SoftmaxBackward(dLogits, logits, m.floats(wide[:rows]), stats, m.ints(32, 70, 0, 71, -1), 32, 1.3)
 		return []npu.Buffer{dLogits}
 	})
 	same("adamw", func(m memory) []npu.Buffer {
@@ -362,7 +362,8 @@ func TestBF16NormLinear(t *testing.T) {
 	t.Parallel()
 	m, r := goDevice(t, npu.BF16), rand.New(rand.NewPCG(11, 12))
 	const rows, n, k = 4, 33, 24
-	x, weight, w, bias := numbers(r, rows*k), m.values(numbers(r, k)), m.matrix(numbers(r, n*k), n, k), m.values(numbers(r, n))
+	x, weight := numbers(r, rows*k), m.values(numbers(r, k))
+	w, bias := m.matrix(numbers(r, n*k), n, k), m.values(numbers(r, n))
 	norm, y, want := m.values(x), m.values(make([]float32, rows*n)), m.values(make([]float32, rows*n))
 	m.RMSNorm(norm, m.floats(x), weight, rows, 1e-6)
 	m.Linear(want, norm, w, bias, rows, npu.Fresh)

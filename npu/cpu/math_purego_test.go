@@ -29,6 +29,20 @@ func TestExp(t *testing.T) {
 	}
 }
 
+func TestExp2BF16(t *testing.T) {
+	t.Parallel()
+	inf := float32(math.Inf(1))
+	for x, want := range map[float32]float32{0: 0x1.fff692p-1, -60: 0x1.fff692p-61, -60.00001: 0, -inf: 0,
+		127: 0x1.fff692p126, 128: inf, inf: inf} {
+		require.Equal(t, want, exp2BF16(x), "2^%v", x)
+	}
+	require.True(t, math.IsNaN(float64(exp2BF16(float32(math.NaN())))))
+	for x := float32(-60); x < 128; x += 0.00073 {
+		want := math.Exp2(float64(x))
+		require.InDelta(t, 0, float64(exp2BF16(x))/want-1, 7.5e-5, "2^%v", x)
+	}
+}
+
 func TestLog(t *testing.T) {
 	t.Parallel()
 	inf := float32(math.Inf(1))
