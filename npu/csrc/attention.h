@@ -1,4 +1,4 @@
-/* Attention over a forest of segments and its backward pass. The order of every
+/* Attention over a forest of segments and its backward pass, in FP32. The order of every
  * sum is that of npu.Device and of cpu/attention_purego.go. */
 #ifndef EASYRL_ATTENTION_H
 #define EASYRL_ATTENTION_H
@@ -138,31 +138,18 @@ static void kernel_attention(easyrl_device *d, void *out, float *stats, const vo
   pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_forward_block, &a);
 }
 
-/* The backward pass processes a tile in two halves. The first half writes dq, and stores the
- * tile's p and dS [keys][ATT_LANES] and its rows of q and dOut in a slot. The second half
- * adds dS q to the chains of dk and p dOut to those of dv, for the keys on the tile's path. Memory
- * holds the chains of a part's keys between its tiles; the last tile adds them to dk and dv. If
- * there are enough trees to keep the threads busy, one thread takes a tree through both halves.
- * Otherwise the threads take a run of tiles through the first half in parallel, and then the
- * blocks of keys through the second half. */
-typedef struct {
-  att_forest f;
-  float *dq, *dk, *dv;
-  const float *d_out, *out, *stats, *q, *k, *v;
-  float *scratch, *slots;
-  int64_t part, slot; /* floats of scratch per thread; floats per slot */
-  int64_t first, last; /* current run of tiles */
-  /* Chains of dk and dv, [2][max_keys][dim_padded] each. In a run, opened has those of the part that continues from
-   * the run before, and open takes those of the part that the next run continues. */
-  float *chains, *opened, *open;
-} att_backward;
+#include "attention_backward.h"
 
-/* Returns the floats in the slot of a tile with a number of keys. */
-SIMD_INLINE int64_t att_slot_floats(const att_forest *f, int64_t keys) {
-  return 2 * (keys + ATT_ROWS) * ATT_LANES + 2 * ATT_LANES * f->dim_padded;
+static int64_t att_backward_floats(const att_forest *f) {
+  return 3 * ATT_LANES * f->dim_padded + round_up(f->depth * (int64_t)sizeof(att_span) / 4, 16);
 }
 
+/* p and dS are [keys][ATT_LANES]. */
 typedef struct { float *p, *ds, *q, *d_out; } att_slot;
+
+static int64_t att_slot_floats(const att_forest *f, int64_t keys) {
+  return 2 * (keys + ATT_ROWS) * ATT_LANES + 2 * ATT_LANES * f->dim_padded;
+}
 
 SIMD_INLINE att_slot att_slot_at(float *at, const att_forest *f, const att_tile *t) {
   int64_t matrix = (t->keys - t->from + ATT_ROWS) * ATT_LANES, rows = (int64_t)ATT_LANES * f->dim_padded;
@@ -184,9 +171,9 @@ SIMD_INLINE void att_softmax_backward(att_slot s, int64_t keys, const float *m, 
   }
 }
 
-/* The first half of a tile. */
-static void att_backward_tile(const att_backward *a, const att_tile *t, att_slot s, int32_t thread) {
+static void att_backward_tile(const att_backward *a, const att_tile *t, float *slot, int32_t thread) {
   const att_forest *f = &a->f;
+  att_slot s = att_slot_at(slot, f, t);
   float *cursor = a->scratch + thread * a->part;
   int64_t tile_bytes = (int64_t)ATT_LANES * f->dim_padded * 4, keys = t->keys - t->from;
   float *o = att_take(&cursor, tile_bytes), *qs = att_take(&cursor, tile_bytes), *d_outs = att_take(&cursor, tile_bytes);
@@ -280,170 +267,17 @@ static void att_spread(float *y, const float *src, float *dst, const float *p, c
   }
 }
 
-/* Chains of a part's dk and dv; row j of each is the key at position first + j. */
-typedef struct {
-  float *dk, *dv;
-  int64_t first;
-} att_chains;
-
-/* The second half of tile t for the keys at positions [lo, hi), which are in one segment. The chains of keys that an
- * earlier tile of the part has begun are in from; to takes those that a later tile continues. */
-static void att_backward_keys(const att_backward *a, const att_tile *t, att_slot s, int32_t segment, int64_t lo, int64_t hi,
-                              att_chains from, att_chains to) {
+static void att_backward_chains(const att_backward *a, const att_tile *t, float *slot, int32_t segment, int64_t lo,
+                                int64_t hi, int begun, int ends, att_chains src, att_chains dst) {
   const att_forest *f = &a->f;
+  const easyrl_segment *g = &f->segments[segment];
+  att_slot s = att_slot_at(slot, f, t);
   int own = segment == t->segment;
-  lo = max64(lo, t->from), hi = min64(hi, t->keys);
-  for (int64_t end; lo < hi; lo = end) {
-    end = lo < t->fresh ? min64(hi, t->fresh) : hi;
-    if (lo < t->done) end = min64(end, t->done);
-    int64_t row = f->segments[segment].start + lo - f->segments[segment].before, at = row * f->stride + (int64_t)t->kv * f->h.dim;
-    int64_t i = (lo - t->from) * ATT_LANES, hidden = (lo - f->segments[segment].before) * f->group - t->lane;
-    int64_t src = (lo - from.first) * f->dim_padded, dst = (lo - to.first) * f->dim_padded;
-    int begun = lo < t->fresh, ends = lo < t->done;
-    att_spread(a->dk + at, begun ? from.dk + src : 0, ends ? 0 : to.dk + dst, s.ds + i, s.q, end - lo, own, hidden, f,
-               t->lanes);
-    att_spread(a->dv + at, begun ? from.dv + src : 0, ends ? 0 : to.dv + dst, s.p + i, s.d_out, end - lo, own, hidden, f,
-               t->lanes);
-  }
-}
-
-/* Returns chains in memory for the keys at n positions from first on. */
-SIMD_INLINE att_chains att_chains_at(float *memory, const att_forest *f, int64_t n, int64_t first) {
-  return (att_chains){memory, memory + n * f->dim_padded, first};
-}
-
-/* Both halves of all tiles of one tree and key-value head, tile by tile. */
-static void att_backward_group(void *arg, int64_t task, int32_t thread) {
-  const att_backward *a = arg;
-  const att_forest *f = &a->f;
-  att_chains chains = att_chains_at(a->chains + thread * 2 * f->max_keys * f->dim_padded, f, f->max_keys, 0);
-  for (int64_t i = f->groups[task]; i < f->groups[task + 1]; i++) {
-    const att_tile *t = &f->tiles[i];
-    att_slot s = att_slot_at(a->slots + thread * a->slot, f, t);
-    att_backward_tile(a, t, s, thread);
-    for (int32_t g = t->segment; g >= 0; g = f->segments[g].parent)
-      att_backward_keys(a, t, s, g, f->segments[g].before, f->segments[g].before + f->segments[g].len, chains, chains);
-  }
-}
-
-/* The first half of one tile of the current run. */
-static void att_backward_first(void *arg, int64_t task, int32_t thread) {
-  const att_backward *a = arg;
-  const att_tile *t = &a->f.tiles[a->first + task];
-  att_backward_tile(a, t, att_slot_at(a->slots + t->slot, &a->f, t), thread);
-}
-
-/* The second half of all tiles of the current run, for a block of keys. */
-static void att_backward_second(void *arg, int64_t task, int32_t thread) {
-  const att_backward *a = arg;
-  const att_forest *f = &a->f;
-  int64_t block = task / f->h.kv, kv = task % f->h.kv;
-  int32_t segment = f->blocks[block].segment;
-  int64_t lo = f->segments[segment].before + f->blocks[block].first, hi = lo + att_block_rows(f, block);
-  att_chains own = att_chains_at(a->chains + thread * 2 * EASYRL_ROW_TILE * f->dim_padded, f, EASYRL_ROW_TILE, lo);
-  att_chains opened = att_chains_at(a->opened, f, f->max_keys, 0), open = att_chains_at(a->open, f, f->max_keys, 0);
-  for (int64_t i = a->first; i < a->last; i++) {
-    const att_tile *t = &f->tiles[i];
-    int32_t g = t->segment;
-    if (t->kv != kv) continue;
-    while (g > segment) g = f->segments[g].parent;
-    if (g != segment) continue;
-    att_backward_keys(a, t, att_slot_at(a->slots + t->slot, f, t), g, lo, hi, i == a->first ? opened : own,
-                      i == a->last - 1 ? open : own);
-  }
-}
-
-/* Sets dk and dv of a block of keys to zero. */
-static void att_backward_zero(void *arg, int64_t task, int32_t thread) {
-  const att_backward *a = arg;
-  const att_forest *f = &a->f;
-  const easyrl_tile *b = &f->blocks[task / f->h.kv];
-  int64_t at = (f->segments[b->segment].start + b->first) * f->stride + task % f->h.kv * f->h.dim;
-  (void)thread;
-  for (int32_t j = att_block_rows(f, task / f->h.kv); j > 0; j--, at += f->stride) {
-    memset(a->dk + at, 0, (size_t)f->h.dim * 4);
-    memset(a->dv + at, 0, (size_t)f->h.dim * 4);
-  }
-}
-
-/* Multiplies dk of a block of keys by 1/sqrt(Dim). */
-static void att_backward_scale(void *arg, int64_t task, int32_t thread) {
-  const att_backward *a = arg;
-  const att_forest *f = &a->f;
-  const easyrl_tile *b = &f->blocks[task / f->h.kv];
-  float *dk = a->dk + (f->segments[b->segment].start + b->first) * f->stride + task % f->h.kv * f->h.dim;
-  (void)thread;
-  for (int32_t j = att_block_rows(f, task / f->h.kv); j > 0; j--, dk += f->stride)
-    for (int32_t e = 0; e < f->h.dim; e += VL) {
-      int n = (int)min64(VL, f->h.dim - e);
-      v_store_n(dk + e, v_mul(v_load_n(dk + e, n), v_set1(f->scale)), n);
-    }
-}
-
-/* Returns whether groups of tiles keep all threads busy: the largest group has at most 1.25
- * times a thread's share of the work. A block's work is its rows times the keys of its last one. */
-static int att_groups_suffice(const att_forest *f, int64_t threads) {
-  int64_t total = 0, largest = 0, tree = 0;
-  for (int64_t b = 0; b < f->n_blocks; b++) {
-    int64_t rows = att_block_rows(f, b), keys = f->segments[f->blocks[b].segment].before + f->blocks[b].first + rows;
-    tree = att_starts_tree(f, b) ? rows * keys : tree + rows * keys;
-    total += rows * keys;
-    largest = max64(largest, tree);
-  }
-  total *= f->h.kv; /* each tree has a group for every key-value head */
-  return threads == 1 || largest * threads <= total + total / 4;
-}
-
-#define ATT_RUN_FLOATS ((int64_t)1 << 20) /* minimum room for a run's slots with several threads */
-
-/* Gives slots to the tiles from first on, as many as fit into room floats. Returns the end of
- * this run of tiles. */
-static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {
-  int64_t used = 0, i = first;
-  for (; i < a->f.n_tiles; i++) {
-    att_tile *t = &a->f.tiles[i];
-    int64_t need = att_slot_floats(&a->f, t->keys - t->from);
-    if (used + need > room) break;
-    t->slot = used;
-    used += need;
-  }
-  return i;
-}
-
-static void kernel_attention_backward(easyrl_device *d, void *dq, void *dk, void *dv, const void *d_out,
-                                      const void *out, const float *stats, const void *q, const void *k,
-                                      const void *v, easyrl_segments segments, easyrl_heads h) {
-  att_backward a = {.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .out = out, .stats = stats, .q = q, .k = k, .v = v};
-  att_forest_measure(&a.f, segments, h);
-  int64_t shared = att_forest_floats(&a.f), threads = pool_threads(d->pool);
-  int groups = att_groups_suffice(&a.f, pool_limited(d->pool));
-  int64_t chain = 2 * a.f.dim_padded; /* floats of a key's chains */
-  int64_t chains = (groups ? threads * a.f.max_keys : threads * EASYRL_ROW_TILE + 2 * a.f.max_keys) * chain;
-  a.part = 3 * ATT_LANES * a.f.dim_padded + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16);
-  a.slot = att_slot_floats(&a.f, a.f.max_span);
-  int64_t room = threads * a.slot;
-  if (threads > 1) room = max64(room, ATT_RUN_FLOATS);
-  float *cursor = device_scratch(d, shared + threads * a.part + room + chains);
-  if (!cursor) return;
-  att_forest_build(&a.f, &cursor);
-  a.scratch = cursor;
-  a.slots = a.scratch + threads * a.part;
-  a.chains = a.slots + room;
-  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_zero, &a);
-  if (groups) {
-    pool_run(d->pool, a.f.n_groups, att_backward_group, &a);
-  } else {
-    a.open = a.chains + threads * EASYRL_ROW_TILE * chain;
-    a.opened = a.open + a.f.max_keys * chain;
-    for (a.first = 0; a.first < a.f.n_tiles; a.first = a.last) {
-      a.last = att_backward_run(&a, a.first, room);
-      pool_run(d->pool, a.last - a.first, att_backward_first, &a);
-      pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_second, &a);
-      float *open = a.open;
-      a.open = a.opened, a.opened = open;
-    }
-  }
-  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_backward_scale, &a);
+  int64_t at = (g->start + lo - g->before) * f->stride + (int64_t)t->kv * f->h.dim;
+  int64_t i = (lo - t->from) * ATT_LANES, hidden = (lo - g->before) * f->group - t->lane, n = hi - lo;
+  int64_t from = (lo - src.first) * f->dim_padded, to = (lo - dst.first) * f->dim_padded;
+  att_spread(a->dk_sums + at, begun ? src.dk + from : 0, ends ? 0 : dst.dk + to, s.ds + i, s.q, n, own, hidden, f, t->lanes);
+  att_spread(a->dv_sums + at, begun ? src.dv + from : 0, ends ? 0 : dst.dv + to, s.p + i, s.d_out, n, own, hidden, f, t->lanes);
 }
 
 #include "attention_cached.h"

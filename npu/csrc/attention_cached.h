@@ -1,4 +1,4 @@
-/* The key-value cache and attention of rows of sequences over it.
+/* The key-value cache and attention of rows of sequences over it, in FP32.
  *
  * A lane is a row of a block, which has rows of one sequence, in one of the query heads that read
  * the same key-value head. Lanes count through the heads of a row first, then through the rows.

@@ -175,6 +175,7 @@ typedef struct {
   void (*download)(easyrl_device *, void *pinned, const void *src, int64_t bytes);
   void (*copy)(easyrl_device *, void *dst, const void *src, int64_t bytes);
   void (*zero)(easyrl_device *, void *, int64_t bytes);
+  /* The types differ. The table for float32 may have NULL. */
   void (*convert)(easyrl_device *, void *y, easyrl_dtype y_type, const void *x, easyrl_dtype x_type, int64_t n);
   void (*add)(easyrl_device *, float *y, const float *x, int64_t n);
 

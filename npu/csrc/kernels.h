@@ -26,7 +26,11 @@
 #include "update.h"
 #include "norm.h"
 #include "pointwise.h"
+#if defined(KERNELS_BF16)
+#include "attention_bf16.h"
+#else
 #include "attention.h"
+#endif
 
 /* Computes a * b - c with vectors, into r[0], and with scalars, into r[1]. noinline keeps the
  * compiler from folding the constants of the caller. */
