@@ -170,6 +170,9 @@ func (b Buffer) Words() Buffer {
 	return b.As(Int32)
 }
 
+// OnHost reports whether the host can address the memory of b.
+func (b Buffer) OnHost() bool { return b.host != nil }
+
 // Float32s returns the memory of b if the host can address it, else nil. It panics if b has
 // values of another type. Code above package npu uses Device.Download, which works on every
 // device.

@@ -318,11 +318,12 @@ type MatrixKernels interface {
 	EmbedBackward(dTable MatrixSums, dy Buffer, tokens *Tokens, format FixedPoint)
 
 	// Linear computes y = x wᵀ + bias: x [T, Cols], y [T, Rows], bias [Rows] or none. y is float32 or an
-	// activation. Each y is a chain over Cols. In FP32 it starts from bias if there is one; in BF16 bias is added to the
-	// chain. Unless start is Fresh, there is no bias, and y is float32.
+	// activation. Each y is a chain over Cols. In FP32 it starts from bias if there is one; in BF16 bias is added
+	// to the chain. Unless start is Fresh, there is no bias, and y is float32.
 	Linear(y, x Buffer, w Matrix, bias Buffer, t int, start Start)
 	// LinearBackwardInput computes dx [T, Cols] = Σ dy w over products with the same Cols. dx is float32 or an
-	// activation. Each dx is one chain that starts from 0 or, with add, continues the dx already there, which is float32. The
+	// activation. Each dx is one chain that starts from 0 or, with add, continues the dx already there, which is
+	// float32. The
 	// chain takes rows [0, Block) of the first product's weight, rows [0, Block) of the
 	// second's and so on, then the next Block rows of each. All products have the same number
 	// of blocks; a last block may be shorter.
@@ -387,8 +388,9 @@ type RowKernels interface {
 // end, with n = max(M, m), x = 2^(M-n) and y = 2^(m-n), the sums over splits become M = n, L = fma(l, y, L·x) and O =
 // fma(o, y, O·x); they start like those of a split. Then out = O·(1/L) + 0. 2^x is the package's own: in FP32 a
 // polynomial of degree 6, and powers below 2^-126 are 0; in BF16 one of degree 3, and powers below 2^-60 are 0. In
-// BF16 the tile of o's chain has all its KeyTile positions, 0 for those that no row sees. A maximum ignores NaN. If c·max s_j is far beyond ±2^19, the row's values are not finite. If q,
-// k or v have values that are not finite, the values of their tree or sequence are undefined.
+// BF16 o's chain takes all KeyTile positions of a tile, with 0 for those that the row does not see. A maximum ignores
+// NaN. If c·max s_j is far beyond ±2^19, the row's values are not finite. If q, k or v have values that are not finite,
+// the values of their tree or sequence are undefined.
 type AttentionKernels interface {
 	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out and q [T, Q, Dim], k and v [T, KV,
 	// Dim]. stats [T, Q, 2] keeps M and 1/L for the backward pass; it may be none.
@@ -403,8 +405,8 @@ type AttentionKernels interface {
 	//
 	// A part is PartRows rows of a segment, from its first; the last may be shorter. For each part, dk_j and dv_j are
 	// chains of dS_j·q and p_j·dOut from 0 over its rows, ascending, and the query heads of each row. Sums over the
-	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end. In BF16, dS_j
-	// and p_j are rounded to bfloat16 as factors of these chains, and the chain of dq fills up the last step of
+	// parts of a tree, by segment and then ascending, start from 0. dk is divided by sqrt(Dim) at the end. In BF16,
+	// dS_j and p_j are rounded to bfloat16 as factors of these chains, and the chain of dq fills up the last step of
 	// each segment with zeros.
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
@@ -434,7 +436,7 @@ type VocabKernels interface {
 	// finite logits they are NaN.
 	SoftmaxFinish(logp, entropy, stats, sums, max Buffer, n int)
 	// SoftmaxBackward writes the gradient dLogits, activations, of logits, which are the columns from first
-	// on, given that of logp and the stats of SoftmaxFinish. dLogits and logits may be the same.
+	// on, given that of logp and the stats of SoftmaxFinish. In FP32, dLogits and logits may be the same.
 	SoftmaxBackward(dLogits, logits, dLogp, stats Buffer, targets Ints, first int, invTemp float32)
 	// Sample draws a token for each row of logits [N, vocab]. It reports the token's
 	// log-probability under softmax(logits / Temperature), with the bits that the softmax

@@ -17,16 +17,18 @@ func TestConformance(t *testing.T) {
 	if soak.Race {
 		test = nputest.Contract
 	}
-	for _, isa := range cpu.ISAs() {
-		t.Run(isa, func(t *testing.T) {
+	for _, numerics := range []npu.Numerics{npu.FP32, npu.BF16} {
+		for _, isa := range cpu.ISAs() {
+			t.Run(isa+" "+numerics.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, numerics, threads) })
+			})
+		}
+		t.Run("go "+numerics.String(), func(t *testing.T) {
 			t.Parallel()
-			test(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, npu.FP32, threads) })
+			nputest.Run(t, in(numerics, cpu.OpenPureGo))
 		})
 	}
-	t.Run("go", func(t *testing.T) {
-		t.Parallel()
-		nputest.Run(t, in(npu.FP32, cpu.OpenPureGo))
-	})
 }
 
 func TestSameBits(t *testing.T) {
@@ -34,11 +36,26 @@ func TestSameBits(t *testing.T) {
 	if soak.Race {
 		t.Skip("TestConformance shares memory between more threads")
 	}
-	var all []npu.Device
-	for _, isa := range cpu.ISAs() {
-		all = append(all, open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, npu.FP32, n) }, 1))
+	for _, numerics := range []npu.Numerics{npu.FP32, npu.BF16} {
+		t.Run(numerics.String(), func(t *testing.T) {
+			t.Parallel()
+			var all []npu.Device
+			for _, isa := range cpu.ISAs() {
+				all = append(all, open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, numerics, n) }, 1))
+			}
+			nputest.Same(t, open(t, in(numerics, cpu.OpenPureGo), 2), all...)
+		})
 	}
-	nputest.Same(t, open(t, in(npu.FP32, cpu.OpenPureGo), 2), all...)
+}
+
+// Kernels without chains differ between the numerics only in the rounding of results.
+func TestRounded(t *testing.T) {
+	t.Parallel()
+	if soak.Race {
+		t.Skip("TestConformance shares memory between more threads")
+	}
+	nputest.Rounded(t, open(t, in(npu.FP32, cpu.Open), 2), open(t, in(npu.BF16, cpu.OpenPureGo), 2),
+		open(t, in(npu.BF16, cpu.Open), 2))
 }
 
 // in returns open for some numerics.

@@ -39,10 +39,16 @@ func TestCPULibrary(t *testing.T) {
 	sources, err := filepath.Glob("../cpu/*.c")
 	require.NoError(t, err)
 	lib := build(t, "libeasyrl_cpu.so", sources...)
-	loaded, err := device.Open(lib, npu.FP32, 2)
+	for _, numerics := range []npu.Numerics{npu.FP32, npu.BF16} {
+		t.Run(numerics.String(), func(t *testing.T) { testCPULibrary(t, lib, numerics) })
+	}
+}
+
+func testCPULibrary(t *testing.T, lib string, numerics npu.Numerics) {
+	loaded, err := device.Open(lib, numerics, 2)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, loaded.Close()) }()
-	builtin, err := cpu.Open(npu.FP32, 1)
+	builtin, err := cpu.Open(numerics, 1)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, builtin.Close()) }()
 	require.Equal(t, builtin.Info(), loaded.Info())
@@ -53,7 +59,7 @@ func TestCPULibrary(t *testing.T) {
 		if soak.Long() {
 			test = nputest.Run
 		}
-		test(t, func(threads int) (npu.Device, error) { return device.Open(lib, npu.FP32, threads) })
+		test(t, func(threads int) (npu.Device, error) { return device.Open(lib, numerics, threads) })
 	})
 }
 

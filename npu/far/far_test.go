@@ -15,7 +15,11 @@ import (
 
 func TestConformance(t *testing.T) {
 	lib := far.Library(t)
-	nputest.Run(t, func(threads int) (npu.Device, error) { return device.Open(lib, npu.FP32, threads) })
+	for _, numerics := range []npu.Numerics{npu.FP32, npu.BF16} {
+		t.Run(numerics.String(), func(t *testing.T) {
+			nputest.Run(t, func(threads int) (npu.Device, error) { return device.Open(lib, numerics, threads) })
+		})
+	}
 }
 
 func open(t *testing.T) npu.Device {

@@ -30,6 +30,45 @@ func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) 
 	}
 }
 
+// testTreesUnread checks that NaN in another tree, or in rows of no segment, reach no row of a tree.
+func testTreesUnread(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	exactOnly(t, d)
+	// Between the segments of a tree of 5, 30 and 37 rows lie another tree and rows of no segment.
+	f := forest{segments: []npu.Segment{
+		{Start: 3, Len: 5, Parent: -1}, {Start: 8, Len: 20, Parent: -1}, {Start: 31, Len: 30, Parent: 0},
+		{Start: 61, Len: 9, Parent: 1}, {Start: 77, Len: 37, Parent: 2}, {Start: 114, Len: 16, Parent: 1},
+	}}
+	var rows []int
+	alone := []npu.Segment{{Len: 5, Parent: -1}, {Start: 5, Len: 30}, {Start: 35, Len: 37, Parent: 1}}
+	for _, s := range []int{0, 2, 4} {
+		for i := range int(f.segments[s].Len) {
+			rows = append(rows, int(f.segments[s].Start)+i)
+		}
+	}
+	own := make([]bool, f.rows())
+	for _, row := range rows {
+		own[row] = true
+	}
+	for i, h := range headShapes() {
+		c := newAttentionCase(f, h, uint64(i), 1)
+		wq, wk := h.Q*h.Dim, h.KV*h.Dim
+		for row := range own {
+			if !own[row] {
+				copy(c.q[row*wq:], nans(wq))
+				copy(c.g[row*wq:], nans(wq))
+				copy(c.k[row*wk:], nans(wk))
+				copy(c.v[row*wk:], nans(wk))
+			}
+		}
+		got := c.run(t, d)
+		equalResults(t, fmt.Sprint(h), c.pick(alone, rows).run(t, d), attentionResult{
+			rowsOf(got.out, rows, wq), rowsOf(got.stats, rows, 2*h.Q), rowsOf(got.dq, rows, wq),
+			rowsOf(got.dk, rows, wk), rowsOf(got.dv, rows, wk),
+		})
+	}
+}
+
 // spoil returns a copy of x with every value from index n on replaced by by.
 func spoil(x []float32, n int, by float32) []float32 {
 	y := append([]float32(nil), x...)
@@ -48,8 +87,8 @@ func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, erro
 			c := newAttentionCase(f, h, uint64(i), 1)
 			want := c.run(t, d)
 			m := newMemory(t, d)
-			q, k, v, g := m.put(c.q), m.put(c.k), m.put(c.v), m.put(c.g)
-			out, stats, dk, dv := m.nan(len(c.q)), m.put(want.stats), m.nan(len(c.k)), m.nan(len(c.v))
+			q, k, v, g := m.values(c.q), m.values(c.k), m.values(c.v), m.values(c.g)
+			out, stats, dk, dv := m.nanValues(len(c.q)), m.put(want.stats), m.nanValues(len(c.k)), m.nanValues(len(c.v))
 			segments := m.segments(c.segments)
 			d.Attention(out, npu.Buffer{}, q, k, v, segments, h)
 			d.AttentionBackward(g, dk, dv, g, out, stats, q, k, v, segments, h)

@@ -52,6 +52,7 @@ type captureCase struct {
 	m        *memory
 	rows     npu.Ints
 	x, sum   npu.Buffer
+	dy       npu.Buffer // sum as activations
 	w        npu.Matrix
 	out      npu.Buffer
 	products []npu.Product
@@ -59,8 +60,8 @@ type captureCase struct {
 
 func newCaptureCase(m *memory) *captureCase {
 	c := &captureCase{m: m, rows: m.ints(2, 0, 1), x: m.put(ramp(12)), sum: m.zero(npu.Float32, 12), out: m.nan(9)}
-	c.w = m.putMatrix(ramp(12), 4, 3)
-	c.products = []npu.Product{{DY: c.sum, W: c.w, Block: 4}}
+	c.w, c.dy = m.weights(ramp(12), 4, 3), m.nanValues(12)
+	c.products = []npu.Product{{DY: c.dy, W: c.w, Block: 4}}
 	return c
 }
 
@@ -69,6 +70,7 @@ func (c *captureCase) run() {
 	gathered := c.sum
 	c.m.d.GatherRows(gathered, c.x, c.rows, 4)
 	c.m.d.Add(gathered, c.x)
+	c.m.d.Convert(c.dy, gathered)
 	c.m.d.LinearBackwardInput(c.out, c.products, 3, false)
 }
 

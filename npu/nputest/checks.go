@@ -12,7 +12,7 @@ import (
 // panic, even on a device that runs kernels later.
 func testChecks(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
-	for _, calls := range []map[string]func(m *memory){wrongCalls(d), wrongIndices(d)} {
+	for _, calls := range []map[string]func(m *memory){wrongCalls(d), wrongIndices(d), wrongTypes(d)} {
 		for name, call := range calls {
 			m := newMemory(t, d)
 			require.Panics(t, func() { call(m) }, name)
@@ -56,8 +56,8 @@ func wrongCalls(d npu.Device) map[string]func(m *memory) {
 			d.Sample(m.nan(1), m.nan(1), m.nan(4), 4, m.params(make([]npu.SampleParams, 1)))
 		},
 		"statistics of another length": func(m *memory) {
-			d.Attention(m.nan(4), m.nan(1), m.nan(4), m.nan(4), m.nan(4), m.segments(nil),
-				npu.Heads{Q: 1, KV: 1, Dim: 2})
+			x := m.nanValues(4)
+			d.Attention(x, m.nan(1), x, x, x, m.segments(nil), npu.Heads{Q: 1, KV: 1, Dim: 2})
 		},
 		"products of no rows in a block": func(m *memory) {
 			d.LinearBackwardInput(m.nan(2), []npu.Product{productOf(m, 0)}, 1, false)
@@ -68,8 +68,17 @@ func wrongCalls(d npu.Device) map[string]func(m *memory) {
 		},
 		"scale of no power of two": func(m *memory) {
 			l := &leaves{npu.FixedPoint{Scale: 3, Limit: 1}, []int32{1}}
-			d.LinearBackwardWeight(m.matrixSums(2, 3), npu.Sums{}, m.nan(2), m.nan(3), m.leaves(l))
+			d.LinearBackwardWeight(m.matrixSums(2, 3), npu.Sums{}, m.nanValues(2), m.nanValues(3), m.leaves(l))
 		},
+		"a bias to add to a sum": func(m *memory) {
+			w := m.weights(make([]float32, 6), 2, 3)
+			d.Linear(m.nan(2), m.nanValues(3), w, m.nanValues(2), 1, npu.Add)
+		},
+		"convert to another length": func(m *memory) { d.Convert(m.nan(4), m.nan(3)) },
+		"convert integers":          func(m *memory) { d.Convert(m.nan(2), m.ints(1, 2).Buffer) },
+		"convert to integers":       func(m *memory) { d.Convert(m.ints(1, 2).Buffer, m.nan(2)) },
+		"convert to another space":  func(m *memory) { d.Convert(foreign, m.nan(4)) },
+		"convert another space":     func(m *memory) { d.Convert(m.nan(4), foreign) },
 	}
 }
 
@@ -80,26 +89,28 @@ func updateOf(m *memory, g npu.Sums) npu.Update {
 
 // productOf returns a product of one row with a weight [6, 2].
 func productOf(m *memory, block int) npu.Product {
-	return npu.Product{DY: m.nan(6), W: m.putMatrix(make([]float32, 12), 6, 2), Block: block}
+	return npu.Product{DY: m.nanValues(6), W: m.weights(make([]float32, 12), 6, 2), Block: block}
 }
 
 // wrongIndices returns calls with indices out of range.
 func wrongIndices(d npu.Device) map[string]func(m *memory) {
 	h := npu.Heads{Q: 1, KV: 1, Dim: 2}
 	const page = npu.PageSize * 2
-	table := func(m *memory) npu.Matrix { return m.putMatrix(make([]float32, 6), 3, 2) }
+	table := func(m *memory) npu.Matrix { return m.weights(make([]float32, 6), 3, 2) }
 	lookup := func(id int32) func(m *memory) { return func(m *memory) { d.Embed(m.nan(2), table(m), m.ints(id)) } }
 	gather := func(row int32) func(m *memory) {
 		return func(m *memory) { d.GatherRows(m.nan(2), m.nan(6), m.ints(row), 2) }
 	}
 	attend := func(s npu.Segment) func(m *memory) {
 		return func(m *memory) {
-			d.Attention(m.nan(4), npu.Buffer{}, m.nan(4), m.nan(4), m.nan(4), m.segments([]npu.Segment{s}), h)
+			x := m.nanValues(4)
+			d.Attention(x, npu.Buffer{}, x, x, x, m.segments([]npu.Segment{s}), h)
 		}
 	}
 	cached := func(pages []int32, length int32) func(m *memory) {
 		return func(m *memory) {
-			d.AttentionCached(m.nan(2), m.nan(2), m.nan(3*page), m.nan(3*page), m.tables(pages, 2, []int32{length}), h)
+			x, cache := m.nanValues(2), m.nanValues(3*page)
+			d.AttentionCached(x, x, cache, cache, m.tables(pages, 2, []int32{length}), h)
 		}
 	}
 	one := &leaves{format(1), []int32{1}}
@@ -115,14 +126,15 @@ func wrongIndices(d npu.Device) map[string]func(m *memory) {
 		"a length of 0":           cached([]int32{0, 1}, 0),
 		"a length beyond":         cached([]int32{0, 1}, 2*npu.PageSize+1),
 		"a slot beyond": func(m *memory) {
-			d.CacheWrite(m.nan(page), m.nan(page), m.nan(2), m.nan(2), m.ints(npu.PageSize), h)
+			x, cache := m.nanValues(2), m.nanValues(page)
+			d.CacheWrite(cache, cache, x, x, m.ints(npu.PageSize), h)
 		},
-		"a position beyond": func(m *memory) { d.Rope(m.nan(2), m.nan(6), m.ints(3), 1, 2, false) },
+		"a position beyond": func(m *memory) { d.Rope(m.nanValues(2), m.nan(6), m.ints(3), 1, 2, false) },
 		"an id of a gradient beyond": func(m *memory) {
 			d.EmbedBackward(m.matrixSums(3, 2), m.nan(2), m.tokens([]int32{3}, one), one.FixedPoint)
 		},
 		"leaves of other rows": func(m *memory) {
-			d.LinearBackwardWeight(m.matrixSums(3, 2), npu.Sums{}, m.nan(6), m.nan(4), m.leaves(one))
+			d.LinearBackwardWeight(m.matrixSums(3, 2), npu.Sums{}, m.nanValues(6), m.nanValues(4), m.leaves(one))
 		},
 	}
 }

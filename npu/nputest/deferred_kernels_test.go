@@ -293,7 +293,9 @@ func (d *deferred) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.later(func() {
 		var all []npu.Update
 		for _, u := range updates {
-			all = append(all, npu.Update{W: d.at(u.W), Copy: d.at(u.Copy), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
+			all = append(all, npu.Update{
+				W: d.at(u.W), Copy: d.at(u.Copy), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay,
+			})
 		}
 		d.Device.AdamW(all, p)
 	})

@@ -19,25 +19,27 @@ import (
 // that the host cannot read.
 func TestDeferred(t *testing.T) {
 	t.Parallel()
-	for name, exact := range map[string]bool{"exact": true, "inexact": false} {
+	for name, info := range map[string]npu.Info{
+		"exact": {Exact: true}, "inexact": {}, "inexact bf16": {Numerics: npu.BF16},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			nputest.Run(t, func(int) (npu.Device, error) {
-				return openDeferred(&space{Space: npu.NewSpace("deferred")}, exact)
-			})
+			nputest.Run(t, func(int) (npu.Device, error) { return openDeferred(newSpace(), info.Numerics, info.Exact) })
 		})
 	}
 }
 
 func TestDeferredSame(t *testing.T) {
 	t.Parallel()
-	host, err := cpu.Open(npu.FP32, 1)
-	require.NoError(t, err)
-	d, err := openDeferred(&space{Space: npu.NewSpace("deferred")}, true)
-	require.NoError(t, err)
-	t.Run("same", func(t *testing.T) { nputest.Same(t, host, d) })
-	require.NoError(t, d.Close())
-	require.NoError(t, host.Close())
+	for _, numerics := range []npu.Numerics{npu.FP32, npu.BF16} {
+		host, err := cpu.Open(numerics, 1)
+		require.NoError(t, err)
+		d, err := openDeferred(newSpace(), numerics, true)
+		require.NoError(t, err)
+		t.Run(numerics.String(), func(t *testing.T) { nputest.Same(t, host, d) })
+		require.NoError(t, d.Close())
+		require.NoError(t, host.Close())
+	}
 }
 
 // space is the memory of a deferred device and its forks.
@@ -47,6 +49,8 @@ type space struct {
 	next   uintptr
 	blocks []block // by address
 }
+
+func newSpace() *space { return &space{Space: npu.NewSpace("deferred")} }
 
 type block struct {
 	addr    uintptr
@@ -119,14 +123,14 @@ type deferred struct {
 	allocated [npu.NumPurposes]int64
 }
 
-func openDeferred(s *space, exact bool) (npu.Device, error) {
-	host, err := cpu.Open(npu.FP32, 1)
+func openDeferred(s *space, numerics npu.Numerics, exact bool) (npu.Device, error) {
+	host, err := cpu.Open(numerics, 1)
 	if err != nil {
 		return nil, err
 	}
 	return &deferred{
 		Device: host, space: s, exact: exact,
-		check: &check.Device{Name: "deferred", Space: s.Space, MatrixLen: host.MatrixLen},
+		check: &check.Device{Name: "deferred", Space: s.Space, Type: numerics.Type(), MatrixLen: host.MatrixLen},
 	}, nil
 }
 
@@ -183,9 +187,13 @@ func (d *deferred) run() {
 	d.queue = nil
 }
 
-func (d *deferred) Info() npu.Info { return npu.Info{Name: "deferred", Exact: d.exact, Graphs: true} }
+func (d *deferred) Info() npu.Info {
+	return npu.Info{Name: "deferred", Exact: d.exact, Graphs: true, Numerics: d.Device.Info().Numerics}
+}
 
-func (d *deferred) Fork(int) (npu.Device, error) { return openDeferred(d.space, d.exact) }
+func (d *deferred) Fork(int) (npu.Device, error) {
+	return openDeferred(d.space, d.Device.Info().Numerics, d.exact)
+}
 
 func (d *deferred) Sync() error {
 	d.run()

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/bf16"
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
@@ -30,6 +32,13 @@ func newDenseCase(t, n, k int, scale float64) *denseCase {
 		x: normal(r, t*k, scale), w: normal(r, n*k, 1), bias: normal(r, n, scale), dy: normal(r, t*n, scale),
 		y0: normal(r, t*n, scale), dx0: normal(r, t*k, scale), leaves: &leaves{format(scale * scale), cut(r, t)},
 	}
+}
+
+// on returns the case with its operands as a device of these numerics sees them.
+func (c *denseCase) on(n npu.Numerics) *denseCase {
+	seen := *c
+	seen.x, seen.w, seen.bias, seen.dy = round(n, c.x), round(n, c.w), round(n, c.bias), round(n, c.dy)
+	return &seen
 }
 
 func (c *denseCase) String() string { return fmt.Sprintf("%d rows, weight [%d, %d]", c.t, c.n, c.k) }
@@ -55,11 +64,23 @@ func denseCases(scale float64) []*denseCase {
 		newDenseCase(530, 33, 14, scale), newDenseCase(13, 9, 401, scale))
 }
 
-// putMatrix packs row-major values on the device, in memory that holds NaN.
+// putMatrix packs row-major float32 values on the device, in memory that holds NaN.
 func (m *memory) putMatrix(x []float32, rows, cols int) npu.Matrix {
 	m.t.Helper()
 	w := npu.Matrix{Buffer: m.nan(m.d.MatrixLen(rows, cols)), Rows: rows, Cols: cols}
 	m.d.PackMatrix(w, x)
+	return w
+}
+
+// weights is putMatrix for weights, which are of the type of the numerics.
+func (m *memory) weights(x []float32, rows, cols int) npu.Matrix {
+	m.t.Helper()
+	w := m.putMatrix(x, rows, cols)
+	if dtype := numerics(m.d).Type(); dtype != npu.Float32 {
+		from := w.Buffer
+		w.Buffer = m.alloc(dtype, from.Len())
+		m.d.Convert(w.Buffer, from)
+	}
 	return w
 }
 
@@ -106,13 +127,14 @@ func (c *denseCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	x, w, bias, dy := m.put(c.x), m.putMatrix(c.w, c.n, c.k), m.put(c.bias), m.put(c.dy)
-	plain, biased, added := m.nan(c.t*c.n), m.nan(c.t*c.n), m.put(c.y0)
+	x, w, bias, dy := m.values(c.x), m.weights(c.w, c.n, c.k), m.values(c.bias), m.values(c.dy)
+	plain, biased, added, continued := m.nan(c.t*c.n), m.nan(c.t*c.n), m.put(c.y0), m.put(c.y0)
 	dx, dxAdded := m.nan(c.t*c.k), m.put(c.dx0)
 	dw, dwNoBias, db, l := m.matrixSums(c.n, c.k), m.matrixSums(c.n, c.k), m.sums(c.n), m.leaves(c.leaves)
 	d.Linear(plain, x, w, npu.Buffer{}, c.t, npu.Fresh)
 	d.Linear(biased, x, w, bias, c.t, npu.Fresh)
 	d.Linear(added, x, w, npu.Buffer{}, c.t, npu.Add)
+	d.Linear(continued, x, w, npu.Buffer{}, c.t, npu.Continue)
 	d.LinearBackwardInput(dx, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, false)
 	d.LinearBackwardInput(dxAdded, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, true)
 	d.LinearBackwardWeight(dw, db, dy, x, l)
@@ -120,17 +142,26 @@ func (c *denseCase) run(t *testing.T, d npu.Device) outputs {
 	r := outputs{
 		map[string][]float32{
 			"y": m.get(plain), "y with bias": m.get(biased), "y added": m.get(added),
-			"dx": m.get(dx), "dx added": m.get(dxAdded),
+			"y continued": m.get(continued), "dx": m.get(dx), "dx added": m.get(dxAdded),
 		},
 		map[string]sums{"dw": m.getMatrixSums(dw), "dbias": m.getSums(db)},
 	}
 	if d.Info().Exact {
 		require.Equal(t, m.getSums(dw.Sums), m.getSums(dwNoBias.Sums), "%v dw, without a bias", c)
 	}
+	if dtype := numerics(d).Type(); dtype != npu.Float32 {
+		y, yBiased, dxTyped := m.nanAs(dtype, c.t*c.n), m.nanAs(dtype, c.t*c.n), m.nanAs(dtype, c.t*c.k)
+		d.Linear(y, x, w, npu.Buffer{}, c.t, npu.Fresh)
+		d.Linear(yBiased, x, w, bias, c.t, npu.Fresh)
+		d.LinearBackwardInput(dxTyped, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, false)
+		m.requireRounded(c.String()+" y", r.values["y"], y)
+		m.requireRounded(c.String()+" y with bias", r.values["y with bias"], yBiased)
+		m.requireRounded(c.String()+" dx", r.values["dx"], dxTyped)
+	}
 	return r
 }
 
-// checkLayout packs the weight, and requires its values to come back and its layout to be right.
+// checkLayout packs the weight, and requires its values to come back, as weights too, and its layout to be right.
 func (c *denseCase) checkLayout(t *testing.T, d npu.Device) {
 	t.Helper()
 	m := newMemory(t, d)
@@ -138,6 +169,22 @@ func (c *denseCase) checkLayout(t *testing.T, d npu.Device) {
 	w := m.putMatrix(c.w, c.n, c.k)
 	equal(t, c.String()+" w", c.w, m.getMatrix(w))
 	m.requireBlocks(w, c.w)
+	if n := numerics(d); n == npu.BF16 {
+		back := npu.Matrix{Buffer: m.nan(w.Len()), Rows: c.n, Cols: c.k}
+		d.Convert(back.Buffer, m.weights(c.w, c.n, c.k).Buffer)
+		equal(t, c.String()+" w, rounded", round(n, c.w), m.getMatrix(back))
+	}
+}
+
+// requireRounded requires got, activations, to be want, rounded once. On a device that is not exact, they may differ
+// by a unit.
+func (m *memory) requireRounded(name string, want []float32, got npu.Buffer) {
+	m.t.Helper()
+	if m.d.Info().Exact {
+		equal(m.t, name+", rounded", round(numerics(m.d), want), m.get(got))
+		return
+	}
+	near(m.t, unitBFloat16, name+", rounded", m.get(got), widen(want), want)
 }
 
 // refDense computes the case by definition: in float64 if to is widen, naively in float32 if to is same32.
@@ -155,14 +202,17 @@ func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, d
 // same32 returns x. It is the counterpart of widen for references in float32.
 func same32(x []float32) []float32 { return x }
 
-func (c *denseCase) checkReference(t *testing.T, got outputs) {
+func (c *denseCase) checkReference(t *testing.T, d npu.Device) {
 	t.Helper()
+	got := c.run(t, d)
+	c = c.on(numerics(d))
+	const u = unitFloat32
 	y, dx, dw, db := refDense(c, widen)
 	ny, ndx, ndw, ndb := refDense(c, same32)
-	near(t, c.String()+" y added", got.values["y added"], y, ny)
-	near(t, c.String()+" dx added", got.values["dx added"], dx, ndx)
-	near(t, c.String()+" dw", got.sums["dw"].floats(c.leaves), dw, ndw)
-	near(t, c.String()+" dbias", got.sums["dbias"].floats(c.leaves), db, ndb)
+	near(t, u, c.String()+" y added", got.values["y added"], y, ny)
+	near(t, u, c.String()+" dx added", got.values["dx added"], dx, ndx)
+	near(t, u, c.String()+" dw", got.sums["dw"].floats(c.leaves), dw, ndw)
+	near(t, u, c.String()+" dbias", got.sums["dbias"].floats(c.leaves), db, ndb)
 	zero, bias := *c, *c
 	zero.y0, zero.dx0 = make([]float32, c.t*c.n), make([]float32, c.t*c.k)
 	bias.y0 = nil
@@ -171,11 +221,11 @@ func (c *denseCase) checkReference(t *testing.T, got outputs) {
 	}
 	y, dx, _, _ = refDense(&zero, widen)
 	ny, ndx, _, _ = refDense(&zero, same32)
-	near(t, c.String()+" y", got.values["y"], y, ny)
-	near(t, c.String()+" dx", got.values["dx"], dx, ndx)
+	near(t, u, c.String()+" y", got.values["y"], y, ny)
+	near(t, u, c.String()+" dx", got.values["dx"], dx, ndx)
 	y, _, _, _ = refDense(&bias, widen)
 	ny, _, _, _ = refDense(&bias, same32)
-	near(t, c.String()+" y with bias", got.values["y with bias"], y, ny)
+	near(t, u, c.String()+" y with bias", got.values["y with bias"], y, ny)
 }
 
 // testDense checks the linear layer and its backward pass.
@@ -183,7 +233,7 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	t.Run("reference", func(t *testing.T) {
 		for _, c := range denseCases(1) {
-			c.checkReference(t, c.run(t, one))
+			c.checkReference(t, one)
 			c.checkLayout(t, one)
 		}
 	})
@@ -218,7 +268,24 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 			}
 		}
 	})
-	t.Run("chain", func(t *testing.T) { testChain(t, one) })
+	t.Run("chain", func(t *testing.T) {
+		exactOnly(t, one)
+		for _, c := range denseCases(1) {
+			if c.t < 8 || c.t > 33 || soak.Long() { // the rows of the others are much like these
+				c.checkChain(t, one)
+			}
+		}
+		for _, scale := range append(scales(numerics(one)), 1e18, 1e-40) {
+			newDenseCase(13, 35, 70, scale).checkChain(t, one)
+		}
+	})
+	t.Run("long chains in pieces", func(t *testing.T) {
+		exactOnly(t, one)
+		for _, c := range denseCases(1) {
+			c.checkPieces(t, one)
+		}
+	})
+	t.Run("rounding", func(t *testing.T) { testLinearRounding(t, one) })
 	t.Run("padding", func(t *testing.T) { testPadding(t, one) })
 }
 
@@ -239,26 +306,110 @@ func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	equalOutputs(t, fmt.Sprintf("%v, %d at a time", c, step), whole.run(t, d), parts)
 }
 
-// testChain requires the bits of the chain, computed term by term. It rounds the operands to a few bits, so
-// that each product is exact and a separate product and sum equal a fused multiply-add.
-func testChain(t *testing.T, d npu.Device) {
-	exactOnly(t, d)
-	c := newDenseCase(13, 70, 530, 1)
-	for _, x := range [][]float32{c.x, c.w} {
-		for i := range x {
-			x[i] = float32(math.Round(float64(x[i])*256) / 256)
-		}
-	}
-	got := c.run(t, d)
+// checkChain requires the bits of the chains, computed term by term.
+func (c *denseCase) checkChain(t *testing.T, d npu.Device) {
+	t.Helper()
+	got, n := c.run(t, d).values, numerics(d)
+	c = c.on(n)
+	want := map[string][]float32{}
+	add := func(output string, x float32) { want[output] = append(want[output], x) }
 	for i := range c.t {
+		x, dy := c.x[i*c.k:(i+1)*c.k], c.dy[i*c.n:(i+1)*c.n]
 		for j := range c.n {
-			sum := float32(0)
-			for e := range c.k {
-				sum += c.x[i*c.k+e] * c.w[j*c.k+e]
+			y0, bias, w := c.y0[i*c.n+j], c.bias[j], c.w[j*c.k:(j+1)*c.k]
+			fresh, continued := chain(n, 0, x, w, 1), chain(n, y0, x, w, 1)
+			add("y", fresh)
+			add("y continued", continued)
+			if n == npu.BF16 {
+				add("y added", y0+fresh)
+				add("y with bias", fresh+bias)
+			} else {
+				add("y added", continued)
+				add("y with bias", chain(n, bias, x, w, 1))
 			}
-			require.Equal(t, sum, got.values["y"][i*c.n+j], "row %d, output %d", i, j)
+		}
+		for j := range c.k {
+			add("dx", chain(n, 0, dy, c.w[j:], c.k))
+			add("dx added", chain(n, c.dx0[i*c.k+j], dy, c.w[j:], c.k))
 		}
 	}
+	for output, x := range want {
+		equal(t, c.String()+" chain "+output, x, got[output])
+	}
+}
+
+// checkPieces requires chains that are continued in pieces of terms to have the bits of one call. In BF16, pieces have
+// whole steps.
+func (c *denseCase) checkPieces(t *testing.T, d npu.Device) {
+	t.Helper()
+	for _, piece := range []int{7, 16, 48} {
+		if numerics(d) == npu.BF16 && piece%bf16.Step != 0 || piece >= c.k {
+			continue
+		}
+		m := newMemory(t, d)
+		whole, pieces := m.put(c.y0), m.put(c.y0)
+		d.Linear(whole, m.values(c.x), m.weights(c.w, c.n, c.k), npu.Buffer{}, c.t, npu.Continue)
+		for lo := 0; lo < c.k; lo += piece {
+			hi := min(c.k, lo+piece)
+			w := m.weights(columns(c.w, c.k, lo, hi), c.n, hi-lo)
+			d.Linear(pieces, m.values(columns(c.x, c.k, lo, hi)), w, npu.Buffer{}, c.t, npu.Continue)
+		}
+		equal(t, fmt.Sprintf("%v, %d terms at a time", c, piece), m.get(whole), m.get(pieces))
+		m.free()
+	}
+}
+
+// columns returns columns lo to hi of x, which has rows of cols values.
+func columns(x []float32, cols, lo, hi int) (some []float32) {
+	for row := range slices.Chunk(x, cols) {
+		some = append(some, row[lo:hi]...)
+	}
+	return some
+}
+
+// testLinearRounding requires sums of a row of exact parts to round as bf16.Round does, at its edges.
+func testLinearRounding(t *testing.T, d npu.Device) {
+	if numerics(d) == npu.FP32 {
+		t.Skip("nothing is rounded")
+	}
+	exactOnly(t, d)
+	const up = 0x1p40 // keeps the parts of small values above 2^-62
+	var x []float32
+	edges := roundingEdges()
+	for _, v := range edges {
+		row := make([]float32, 6)
+		if v < 1 && v > -1 {
+			copy(row[3:], parts(v*up))
+		} else {
+			copy(row, parts(v))
+		}
+		x = append(x, row...)
+	}
+	m := newMemory(t, d)
+	defer m.free()
+	w := m.weights([]float32{1, 1, 1, 1 / up, 1 / up, 1 / up}, 1, 6)
+	sums, rounded := m.nan(len(edges)), m.nanValues(len(edges))
+	d.Linear(sums, m.values(x), w, npu.Buffer{}, len(edges), npu.Fresh)
+	d.Linear(rounded, m.values(x), w, npu.Buffer{}, len(edges), npu.Fresh)
+	for i, v := range edges {
+		edges[i] = v + 0 // a chain is never -0
+	}
+	equal(t, "sums of parts", edges, m.get(sums))
+	equal(t, "rounded sums", round(npu.BF16, edges), m.get(rounded))
+}
+
+// parts returns three numbers of bfloat16 whose sum is x.
+func parts(x float32) []float32 {
+	p := make([]float32, 3)
+	for i := range p {
+		if x-x != 0 { // not finite
+			p[i] = x
+			break
+		}
+		p[i] = math.Float32frombits(math.Float32bits(x) &^ 0xffff)
+		x -= p[i]
+	}
+	return p
 }
 
 // testPadding requires values that are not finite to stay out of the padding.
@@ -268,7 +419,7 @@ func testPadding(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
 	dw, table := m.matrixSums(c.n, c.k), m.matrixSums(c.n, c.k)
-	d.LinearBackwardWeight(dw, npu.Sums{}, m.put(c.dy), m.put(c.x), m.leaves(c.leaves))
+	d.LinearBackwardWeight(dw, npu.Sums{}, m.values(c.dy), m.values(c.x), m.leaves(c.leaves))
 	d.EmbedBackward(table, m.put(c.x), m.tokens([]int32{32, 0, 31, 32, 1}, c.leaves), c.leaves.FixedPoint)
 	require.NotZero(t, m.getMatrixSums(dw).worst)
 	require.NotZero(t, m.getMatrixSums(table).worst)
@@ -276,5 +427,5 @@ func testPadding(t *testing.T, d npu.Device) {
 
 // sameDense requires the same bits from all devices.
 func sameDense(t *testing.T, want npu.Device, got []npu.Device) {
-	sameOutputs(t, want, got, denseCases, 1, 1e18, 1e-22, 1e-40)
+	sameOutputs(t, want, got, denseCases, scales(numerics(want))...)
 }

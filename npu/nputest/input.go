@@ -2,8 +2,8 @@ package nputest
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/easyrl/easyrl/npu"
@@ -60,16 +60,15 @@ func (c *inputCase) String() string {
 	return text
 }
 
-// order returns the terms in the order of the chain, each {product, row}.
-func (c *inputCase) order() (terms [][2]int) {
+// pieces calls take with the terms of row i and column j in the order of the chain, in pieces between which no step
+// of BF16 reaches: the rows of a block of a product.
+func (c *inputCase) pieces(i, j int, take func(dy, w []float32)) {
 	for block := 0; block*c.products[0].block < c.products[0].rows; block++ {
-		for i, p := range c.products {
-			for row := block * p.block; row < min(p.rows, (block+1)*p.block); row++ {
-				terms = append(terms, [2]int{i, row})
-			}
+		for _, p := range c.products {
+			lo, hi := block*p.block, min(p.rows, (block+1)*p.block)
+			take(p.dy[i*p.rows+lo:i*p.rows+hi], p.w[lo*c.k+j:])
 		}
 	}
-	return terms
 }
 
 func (c *inputCase) run(t *testing.T, d npu.Device) outputs {
@@ -78,18 +77,25 @@ func (c *inputCase) run(t *testing.T, d npu.Device) outputs {
 	defer m.free()
 	var products []npu.Product
 	for _, p := range c.products {
-		products = append(products, npu.Product{DY: m.put(p.dy), W: m.putMatrix(p.w, p.rows, c.k), Block: p.block})
+		products = append(products, npu.Product{DY: m.values(p.dy), W: m.weights(p.w, p.rows, c.k), Block: p.block})
 	}
 	plain, onto := m.nan(c.t*c.k), m.put(c.dx0)
 	d.LinearBackwardInput(plain, products, c.t, false)
 	d.LinearBackwardInput(onto, products, c.t, true)
-	return outputs{values: map[string][]float32{"dx": m.get(plain), "dx added": m.get(onto)}}
+	r := outputs{values: map[string][]float32{"dx": m.get(plain), "dx added": m.get(onto)}}
+	if numerics(d) == npu.BF16 {
+		dx := m.nanValues(c.t * c.k)
+		d.LinearBackwardInput(dx, products, c.t, false)
+		m.requireRounded(c.String()+" dx", r.values["dx"], dx)
+	}
+	return r
 }
 
 // checkReference compares with the sum of the products in float64.
 func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 	t.Helper()
 	got := c.run(t, d)
+	c = c.on(numerics(d))
 	want, naive := make([]float64, c.t*c.k), make([]float32, c.t*c.k)
 	wantAdded, naiveAdded := widen(c.dx0), c.dx0
 	for _, p := range c.products {
@@ -98,38 +104,37 @@ func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 		wantAdded = reference.Product(wantAdded, widen(p.dy), widen(p.w), c.t, c.k, p.rows, p.rows, 1, 1, c.k)
 		naiveAdded = reference.Product(naiveAdded, p.dy, p.w, c.t, c.k, p.rows, p.rows, 1, 1, c.k)
 	}
-	near(t, c.String()+" dx", got.values["dx"], want, naive)
-	near(t, c.String()+" dx added", got.values["dx added"], wantAdded, naiveAdded)
+	near(t, unitFloat32, c.String()+" dx", got.values["dx"], want, naive)
+	near(t, unitFloat32, c.String()+" dx added", got.values["dx added"], wantAdded, naiveAdded)
 }
 
-// checkChain requires the bits of the chain, computed term by term in its order. It rounds the operands to
-// a few bits, so that each product is exact and a separate product and sum equal a fused multiply-add.
+// checkChain requires the bits of the chain, computed term by term in its order.
 func (c *inputCase) checkChain(t *testing.T, d npu.Device) {
 	t.Helper()
-	coarse := func(x []float32) []float32 {
-		y := make([]float32, len(x))
-		for i, v := range x {
-			y[i] = float32(math.Round(float64(v)*256) / 256)
+	got, n := c.run(t, d), numerics(d)
+	c = c.on(n)
+	dx, added := make([]float32, c.t*c.k), slices.Clone(c.dx0)
+	for i := range c.t {
+		for j := range c.k {
+			c.pieces(i, j, func(dy, w []float32) {
+				dx[i*c.k+j] = chain(n, dx[i*c.k+j], dy, w, c.k)
+				added[i*c.k+j] = chain(n, added[i*c.k+j], dy, w, c.k)
+			})
 		}
-		return y
 	}
-	exact := *c
-	exact.products = nil
+	equal(t, c.String()+" chain", dx, got.values["dx"])
+	equal(t, c.String()+" chain, continued", added, got.values["dx added"])
+}
+
+// on returns the case with its operands as a device of these numerics sees them.
+func (c *inputCase) on(n npu.Numerics) *inputCase {
+	seen := *c
+	seen.products = nil
 	for _, p := range c.products {
-		exact.products = append(exact.products,
-			inputProduct{rows: p.rows, block: p.block, dy: coarse(p.dy), w: coarse(p.w)})
+		p.dy, p.w = round(n, p.dy), round(n, p.w)
+		seen.products = append(seen.products, p)
 	}
-	want := make([]float32, c.t*c.k)
-	for _, term := range exact.order() {
-		p, row := exact.products[term[0]], term[1]
-		for i := range c.t {
-			for j := range c.k {
-				product := p.dy[i*p.rows+row] * p.w[row*c.k+j]
-				want[i*c.k+j] += product
-			}
-		}
-	}
-	equal(t, c.String()+" chain", want, exact.run(t, d).values["dx"])
+	return &seen
 }
 
 // rows returns the case of rows [lo, hi) alone.
@@ -172,5 +177,5 @@ func testInput(t *testing.T, open func(threads int) (npu.Device, error)) {
 }
 
 func sameInput(t *testing.T, want npu.Device, got []npu.Device) {
-	sameOutputs(t, want, got, inputCases, 1, 1e18, 1e-22, 1e-40)
+	sameOutputs(t, want, got, inputCases, scales(numerics(want))...)
 }

@@ -28,7 +28,7 @@ func (m *memory) alloc(dtype npu.DType, n int) npu.Buffer {
 	return b
 }
 
-// put copies values to the device.
+// put copies float32 values to the device.
 func (m *memory) put(x []float32) npu.Buffer {
 	m.t.Helper()
 	b := m.alloc(npu.Float32, len(x))
@@ -36,11 +36,43 @@ func (m *memory) put(x []float32) npu.Buffer {
 	return b
 }
 
-// nan allocates n NaN values, which kernels must overwrite.
+// putAs copies values to the device as values of a type, Float32 or the numerics' own.
+func (m *memory) putAs(dtype npu.DType, x []float32) npu.Buffer {
+	m.t.Helper()
+	from := m.put(x)
+	if dtype == npu.Float32 {
+		return from
+	}
+	b := m.alloc(dtype, len(x))
+	m.d.Convert(b, from)
+	return b
+}
+
+// values copies weights or activations to the device.
+func (m *memory) values(x []float32) npu.Buffer {
+	m.t.Helper()
+	return m.putAs(numerics(m.d).Type(), x)
+}
+
+// nan allocates n NaN of type Float32, which kernels must overwrite.
 func (m *memory) nan(n int) npu.Buffer {
 	m.t.Helper()
-	return m.put(filled(n, float32(math.NaN())))
+	return m.put(nans(n))
 }
+
+// nanAs is nan for values of a type.
+func (m *memory) nanAs(dtype npu.DType, n int) npu.Buffer {
+	m.t.Helper()
+	return m.putAs(dtype, nans(n))
+}
+
+// nanValues is nan for weights or activations.
+func (m *memory) nanValues(n int) npu.Buffer {
+	m.t.Helper()
+	return m.values(nans(n))
+}
+
+func nans(n int) []float32 { return filled(n, float32(math.NaN())) }
 
 // zero allocates n values of 0.
 func (m *memory) zero(dtype npu.DType, n int) npu.Buffer {
@@ -50,10 +82,15 @@ func (m *memory) zero(dtype npu.DType, n int) npu.Buffer {
 	return b
 }
 
-// get waits for the kernels called so far and copies values from the device.
+// get waits for the kernels called so far and copies values from the device, of type Float32 or BFloat16.
 func (m *memory) get(b npu.Buffer) []float32 {
 	m.t.Helper()
 	x := make([]float32, b.Len())
+	if b.DType() == npu.BFloat16 {
+		wide := m.alloc(npu.Float32, b.Len())
+		m.d.Convert(wide, b)
+		b = wide
+	}
 	m.d.Download(x, b)
 	require.NoError(m.t, m.d.Sync())
 	return x

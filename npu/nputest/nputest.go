@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Run checks every kernel of the devices that open returns, against float64 references written from the
-// formulas. On devices that claim exactness, it also checks what the fixed order of summation promises:
+// Run checks every kernel of the devices that open returns, of any numerics, against float64 references written
+// from the formulas. On devices that claim exactness, it also checks what the fixed order of summation promises:
 // results do not depend on the other rows of a call, on the number of threads, or on how a long sum is
 // split into calls.
 func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
@@ -32,6 +32,10 @@ func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 // device that runs the kernels of another device, Contract and Same are enough.
 func Contract(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, open) })
+	t.Run("convert", func(t *testing.T) {
+		testConvert(t, open)
+		testWiden(t, open)
+	})
 	t.Run("queue", func(t *testing.T) { testQueue(t, open) })
 	t.Run("events", func(t *testing.T) { testEvents(t, open) })
 	t.Run("capture", func(t *testing.T) { testCapture(t, open) })
@@ -39,12 +43,13 @@ func Contract(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("panels", func(t *testing.T) { testPanels(t, open) })
 }
 
-// Same requires every kernel of the devices got to give the same bits as on want. All of them claim
-// exactness.
+// Same requires every kernel of the devices got to give the same bits as on want. All of them have the same
+// numerics and claim exactness.
 func Same(t *testing.T, want npu.Device, got ...npu.Device) {
 	require.True(t, want.Info().Exact)
 	for _, d := range got {
 		require.True(t, d.Info().Exact, d.Info().Name)
+		require.Equal(t, numerics(want), numerics(d), d.Info().Name)
 	}
 	t.Run("dense", func(t *testing.T) { sameDense(t, want, got) })
 	t.Run("input", func(t *testing.T) { sameInput(t, want, got) })
@@ -55,6 +60,29 @@ func Same(t *testing.T, want npu.Device, got ...npu.Device) {
 	t.Run("norm", func(t *testing.T) { sameNorm(t, want, got) })
 	t.Run("pointwise", func(t *testing.T) { samePointwise(t, want, got) })
 	t.Run("attention", func(t *testing.T) { sameAttention(t, want, got) })
+}
+
+// Rounded requires the kernels without chains of the devices got, of BF16, to give the bits of want, a device of FP32,
+// with activations and weights rounded. All of them claim exactness.
+func Rounded(t *testing.T, want npu.Device, got ...npu.Device) {
+	t.Run("norm", func(t *testing.T) {
+		roundedOutputs(t, want, got, normCases, func(c *normCase, output string) bool {
+			return output == "y" || c.activations && output != "dWeight"
+		})
+	})
+	t.Run("rope", func(t *testing.T) {
+		roundedOutputs(t, want, got, ropeCases, func(*ropeCase, string) bool { return true })
+	})
+	t.Run("swiglu", func(t *testing.T) {
+		roundedOutputs(t, want, got, swigluCases, func(*swigluCase, string) bool { return true })
+	})
+	t.Run("softmax", func(t *testing.T) {
+		roundedOutputs(t, want, got, softmaxCases, func(_ *softmaxCase, output string) bool {
+			return output == "dLogits"
+		})
+	})
+	t.Run("update", func(t *testing.T) { roundedUpdate(t, want, got) })
+	t.Run("sample", func(t *testing.T) { sameSample(t, want, got) })
 }
 
 // device opens a device and closes it at the end of the test.

@@ -43,17 +43,23 @@ func newRopeCase(rows, heads, dim int) *ropeCase {
 	return c
 }
 
-// run rotates x on a device, then rotates the result back.
+// run rotates x on a device, and x the other way.
 func (c *ropeCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
-	x, table, positions := m.put(c.x), m.put(c.table), m.ints(c.positions...)
+	x, y, table, positions := m.values(c.x), m.values(c.x), m.put(c.table), m.ints(c.positions...)
 	d.Rope(x, table, positions, c.heads, c.dim, false)
-	turned := m.get(x)
-	d.Rope(x, table, positions, c.heads, c.dim, true)
-	r := outputs{values: map[string][]float32{"rotated": turned, "rotated back": m.get(x)}}
+	d.Rope(y, table, positions, c.heads, c.dim, true)
+	r := outputs{values: map[string][]float32{"rotated": m.get(x), "rotated back": m.get(y)}}
 	m.free()
 	return r
+}
+
+// on returns the case with its operands as a device of these numerics sees them.
+func (c *ropeCase) on(n npu.Numerics) *ropeCase {
+	seen := *c
+	seen.x = round(n, c.x)
+	return &seen
 }
 
 func (c *ropeCase) String() string {
@@ -77,19 +83,37 @@ func ropeCases(float64) []*ropeCase {
 func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	for _, c := range ropeCases(1) {
-		got, want := c.run(t, one), c.reference(widen(c.x), false)
-		within(t, c.String()+" rotated", got.values["rotated"], want, 1e-6)
-		within(t, c.String()+" rotated back", got.values["rotated back"], c.reference(want, true), 2e-6)
+		got, x, tolerance := c.run(t, one), widen(round(numerics(one), c.x)), float64(unitOf(numerics(one)))
+		within(t, c.String()+" rotated", got.values["rotated"], c.reference(x, false), tolerance)
+		within(t, c.String()+" rotated back", got.values["rotated back"], c.reference(x, true), tolerance)
 	}
 	sameOutputs(t, one, teams(t, open, 2, 4), ropeCases, 1)
+}
+
+// swigluCase holds the operands of SwiGLU and its backward pass.
+type swigluCase struct{ gate, up, dy []float32 }
+
+func swigluCases(scale float64) []*swigluCase {
+	r := rand.New(rand.NewPCG(11, 12))
+	return []*swigluCase{{normal(r, 9001, scale), normal(r, 9001, 1), normal(r, 9001, 1)}}
+}
+
+func (c *swigluCase) String() string { return fmt.Sprintf("swiglu of %d values", len(c.gate)) }
+
+func (c *swigluCase) on(n npu.Numerics) *swigluCase {
+	return &swigluCase{round(n, c.gate), round(n, c.up), round(n, c.dy)}
+}
+
+func (c *swigluCase) run(t *testing.T, d npu.Device) outputs {
+	return runSwiGLU(t, d, c.gate, c.up, c.dy)
 }
 
 // runSwiGLU calls SwiGLU and SwiGLUBackward on a device.
 func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) outputs {
 	t.Helper()
 	m := newMemory(t, d)
-	g, u, e := m.put(gate), m.put(up), m.put(dy)
-	y, dGate, dUp := m.nan(len(gate)), m.nan(len(gate)), m.nan(len(gate))
+	g, u, e := m.values(gate), m.values(up), m.values(dy)
+	y, dGate, dUp := m.nanValues(len(gate)), m.nanValues(len(gate)), m.nanValues(len(gate))
 	d.SwiGLU(y, g, u)
 	d.SwiGLUBackward(dGate, dUp, e, g, u)
 	r := outputs{values: map[string][]float32{"y": m.get(y), "dGate": m.get(dGate), "dUp": m.get(dUp)}}
@@ -103,12 +127,14 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 	for _, n := range []int{1, 15, 16, 33, 1000, 4096, 4097, 20011} {
 		r := rand.New(rand.NewPCG(uint64(n), 9))
 		gate, up, dy := normal(r, n, 3), normal(r, n, 1), normal(r, n, 1)
+		gate, up, dy = round(numerics(one), gate), round(numerics(one), up), round(numerics(one), dy)
+		u := unitOf(numerics(one))
 		got := runSwiGLU(t, one, gate, up, dy)
 		y, dGate, dUp := reference.SwiGLU(widen(gate), widen(up), widen(dy))
 		ny, ndGate, ndUp := reference.SwiGLU(gate, up, dy)
-		near(t, fmt.Sprint(n, " y"), got.values["y"], y, ny)
-		near(t, fmt.Sprint(n, " dGate"), got.values["dGate"], dGate, ndGate)
-		near(t, fmt.Sprint(n, " dUp"), got.values["dUp"], dUp, ndUp)
+		near(t, u, fmt.Sprint(n, " y"), got.values["y"], y, ny)
+		near(t, u, fmt.Sprint(n, " dGate"), got.values["dGate"], dGate, ndGate)
+		near(t, u, fmt.Sprint(n, " dUp"), got.values["dUp"], dUp, ndUp)
 		for _, i := range []int{0, n / 2, n - 1} {
 			g, u, e := widen(gate[i:i+1]), widen(up[i:i+1]), widen(dy[i:i+1])
 			loss := func() float64 {
@@ -128,14 +154,7 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 func samePointwise(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
 	sameOutputs(t, want, got, ropeCases, 1)
-	for _, scale := range []float64{1, 30, 1e4, 1e-20, 1e-40} {
-		r := rand.New(rand.NewPCG(11, 12))
-		gate, up, dy := normal(r, 9001, scale), normal(r, 9001, 1), normal(r, 9001, 1)
-		a := runSwiGLU(t, want, gate, up, dy)
-		for _, d := range got {
-			equalOutputs(t, fmt.Sprintf("%s: swiglu at %g", d.Info().Name, scale), a, runSwiGLU(t, d, gate, up, dy))
-		}
-	}
+	sameOutputs(t, want, got, swigluCases, 1, 30, 1e4, 1e-18, 1e-20, 1e-40)
 }
 
 // testSwiGLUInPlace checks that the derivatives may overwrite their operands.
@@ -146,7 +165,7 @@ func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error))
 	gate, up, dy := normal(r, 9001, 3), normal(r, 9001, 1), normal(r, 9001, 1)
 	want := runSwiGLU(t, d, gate, up, dy)
 	m := newMemory(t, d)
-	g, u, e := m.put(gate), m.put(up), m.put(dy)
+	g, u, e := m.values(gate), m.values(up), m.values(dy)
 	d.SwiGLUBackward(g, u, e, g, u)
 	equal(t, "dGate", want.values["dGate"], m.get(g))
 	equal(t, "dUp", want.values["dUp"], m.get(u))
@@ -156,13 +175,18 @@ func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error))
 // testSwiGLUExtremes checks that SwiGLU tends to its limit at saturated gates and is never NaN.
 func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
-	gate := []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38}
+	gate := round(numerics(d), []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38})
+	relative := float64(unitOf(numerics(d)))
+	smallest := 1e-30
+	if numerics(d) == npu.BF16 {
+		smallest = 0x1p-62
+	}
 	ones := filled(len(gate), 1)
 	got := runSwiGLU(t, d, gate, ones, ones)
 	y, dGate, _ := reference.SwiGLU(widen(gate), widen(ones), widen(ones))
 	for i := range gate {
-		require.InDelta(t, y[i], got.values["y"][i], 1e-6*math.Abs(y[i])+1e-30, "y at %v", gate[i])
-		require.InDelta(t, y[i], got.values["dUp"][i], 1e-6*math.Abs(y[i])+1e-30, "dUp at %v", gate[i])
-		require.InDelta(t, dGate[i], got.values["dGate"][i], 1e-5, "dGate at %v", gate[i])
+		require.InDelta(t, y[i], got.values["y"][i], relative*math.Abs(y[i])+smallest, "y at %v", gate[i])
+		require.InDelta(t, y[i], got.values["dUp"][i], relative*math.Abs(y[i])+smallest, "dUp at %v", gate[i])
+		require.InDelta(t, dGate[i], got.values["dGate"][i], max(1e-5, relative), "dGate at %v", gate[i])
 	}
 }

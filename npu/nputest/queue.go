@@ -127,14 +127,14 @@ func testTransfers(t *testing.T, d npu.Device) {
 func testLists(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
-	w, x := m.putMatrix(ramp(6), 2, 3), m.put([]float32{1, 2})
+	w, x := m.weights(ramp(6), 2, 3), m.values([]float32{1, 2})
 	dx, products := m.nan(3), []npu.Product{{DY: x, W: w, Block: 2}}
 	d.LinearBackwardInput(dx, products, 1, false)
 	clear(products)
 	require.Equal(t, []float32{-16.5, -13.5, -10.5}, m.get(dx))
-	y, outputs := m.nan(2), []npu.Projection{{W: w}}
+	y, outputs := m.nanValues(2), []npu.Projection{{W: w}}
 	outputs[0].Y = y
-	d.NormLinear(outputs, m.nan(3), m.put([]float32{2, 2, 2}), m.put([]float32{1, 1, 1}), 1, 0)
+	d.NormLinear(outputs, m.nanValues(3), m.put([]float32{2, 2, 2}), m.values([]float32{1, 1, 1}), 1, 0)
 	clear(outputs)
 	require.Equal(t, []float32{-19.5, -10.5}, m.get(y))
 	weight := m.nan(4)
@@ -235,7 +235,7 @@ func testFork(t *testing.T, d npu.Device) {
 	m, mf := newMemory(t, d), newMemory(t, f)
 	defer m.free()
 	c := newDenseCase(33, 65, 40, 1)
-	x, w := m.put(c.x), m.putMatrix(c.w, c.n, c.k)
+	x, w := m.values(c.x), m.weights(c.w, c.n, c.k)
 	y, yf := m.nan(c.t*c.n), mf.nan(c.t*c.n)
 	require.NoError(t, d.Sync()) // x and w are complete
 	require.NoError(t, f.Sync())

@@ -26,8 +26,8 @@ func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	for i := range ids {
 		ids[i] = int32(r.IntN(rows))
 	}
-	w, dw, dy := normal(r, rows*cols, 1), normal(r, rows*cols, 1), normal(r, n*cols, 1)
-	table, dTable := m.putMatrix(w, rows, cols), m.matrixSums(rows, cols)
+	w, dw, dy := round(numerics(d), normal(r, rows*cols, 1)), normal(r, rows*cols, 1), normal(r, n*cols, 1)
+	table, dTable := m.weights(w, rows, cols), m.matrixSums(rows, cols)
 	l, list := &leaves{format(1), cut(r, n)}, m.ints(ids...)
 	y, x, gathered, scattered := m.nan(n*cols), m.put(w), m.nan(n*cols), m.put(dw)
 	d.Embed(y, table, list)

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/bf16"
 )
 
 // normal draws n values from a normal distribution with mean 0 and standard deviation scale.
@@ -40,16 +43,54 @@ func rms(x []float64) float64 {
 	return math.Sqrt(sum / float64(max(len(x), 1)))
 }
 
+// numerics returns the numerics of a device.
+func numerics(d npu.Device) npu.Numerics { return d.Info().Numerics }
+
+// round returns x as weights and activations of the numerics.
+func round(n npu.Numerics, x []float32) []float32 {
+	if n == npu.FP32 {
+		return x
+	}
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = bf16.Round(v).Float()
+	}
+	return y
+}
+
+// unit is an error, relative to a typical value, that near allows: a few units in the last place.
+type unit float64
+
+const (
+	unitFloat32  unit = 1e-6
+	unitBFloat16 unit = 0x1p-7
+)
+
+// unitOf returns the unit of weights and activations, and of results that depend on rounded ones.
+func unitOf(n npu.Numerics) unit {
+	if n == npu.BF16 {
+		return unitBFloat16
+	}
+	return unitFloat32
+}
+
+// loosened returns tolerance, which suits float32, or at least a few units of the numerics.
+func loosened(n npu.Numerics, tolerance float64) float64 {
+	if n == npu.BF16 {
+		return max(tolerance, 2*float64(unitBFloat16))
+	}
+	return tolerance
+}
+
 // near compares got with the exact values want. It allows an error of three times the largest error of
-// naive, the result of naive code in the same precision, plus a few units in the last place of a typical
-// value.
-func near(t testing.TB, name string, got []float32, want []float64, naive []float32) {
+// naive, the result of naive code in float32, plus a unit of a typical value.
+func near(t testing.TB, u unit, name string, got []float32, want []float64, naive []float32) {
 	t.Helper()
-	nearOf(t, name, got, want, naive, rms(want))
+	nearOf(t, u, name, got, want, naive, rms(want))
 }
 
 // nearOf is near for values that come from others of a typical size.
-func nearOf(t testing.TB, name string, got []float32, want []float64, naive []float32, typical float64) {
+func nearOf(t testing.TB, u unit, name string, got []float32, want []float64, naive []float32, typical float64) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
 	worst := 0.0
@@ -57,7 +98,7 @@ func nearOf(t testing.TB, name string, got []float32, want []float64, naive []fl
 		worst = max(worst, math.Abs(float64(naive[i])-w))
 	}
 	for i, w := range want {
-		limit := 3*worst + 1e-6*(typical+math.Abs(w))
+		limit := 3*worst + float64(u)*(typical+math.Abs(w))
 		if !(math.Abs(float64(got[i])-w) <= limit) {
 			require.InDelta(t, w, got[i], limit, "%s[%d], naive code's largest error is %g", name, i, worst)
 		}

@@ -64,9 +64,13 @@ func runAdamW(t *testing.T, d npu.Device, cases []updateCase, steps int, scale f
 	var updates []npu.Update
 	for _, c := range cases {
 		w, g := updateOperands(c.n, scale)
-		updates = append(updates, npu.Update{
+		u := npu.Update{
 			W: m.put(w), G: m.putSums(g), M: m.zero(npu.Float32, c.n), V: m.zero(npu.Float32, c.n), Decay: c.decay,
-		})
+		}
+		if numerics(d) == npu.BF16 && c.decay { // weights without decay have no copy here
+			u.Copy = m.nanValues(c.n)
+		}
+		updates = append(updates, u)
 	}
 	for step := range steps {
 		d.AdamW(updates, updateParams(step+1))
@@ -74,6 +78,10 @@ func runAdamW(t *testing.T, d npu.Device, cases []updateCase, steps int, scale f
 	var results []outputs
 	for _, u := range updates {
 		values := map[string][]float32{"w": m.get(u.W), "m": m.get(u.M), "v": m.get(u.V)}
+		if !u.Copy.IsNil() {
+			values["copy"] = m.get(u.Copy)
+			equal(t, "copy of w", round(numerics(d), values["w"]), values["copy"])
+		}
 		results = append(results, outputs{values: values})
 	}
 	return results
@@ -99,9 +107,9 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 				}
 				w, m, v := reference.AdamW[float64](w0, g0, p, steps)
 				nw, nm, nv := reference.AdamW[float32](w0, g0, p, steps)
-				near(t, "w", got.values["w"], w, nw)
-				near(t, "m", got.values["m"], m, nm)
-				near(t, "v", got.values["v"], v, nv)
+				near(t, unitFloat32, "w", got.values["w"], w, nw)
+				near(t, unitFloat32, "m", got.values["m"], m, nm)
+				near(t, unitFloat32, "v", got.values["v"], v, nv)
 			}
 		}
 	})
@@ -117,15 +125,40 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 		defer m.free()
 		zeros := func() npu.Buffer { return m.zero(npu.Float32, 20) }
 		u := npu.Update{W: zeros(), G: m.sums(20), M: zeros(), V: zeros(), Decay: true}
+		if numerics(one) == npu.BF16 {
+			u.Copy = m.nanValues(20)
+		}
 		one.AdamW([]npu.Update{u}, updateParams(1))
+		if numerics(one) == npu.BF16 {
+			require.Equal(t, make([]float32, 20), m.get(u.Copy))
+		}
 		require.Equal(t, make([]float32, 20), m.get(u.W))
 		one.AdamW(nil, updateParams(1))
 	})
+	t.Run("copy", func(t *testing.T) { testUpdateCopy(t, one) })
 	t.Run("sum of squares", func(t *testing.T) { testSumSquares(t, one) })
 	t.Run("exact sum of squares", func(t *testing.T) { testSquares(t, one) })
 	t.Run("threads", func(t *testing.T) {
 		sameUpdate(t, one, teams(t, open, 3))
 	})
+}
+
+// testUpdateCopy requires the copy of weights that do not change to be rounded.
+func testUpdateCopy(t *testing.T, d npu.Device) {
+	if numerics(d) == npu.FP32 {
+		t.Skip("weights have no copy")
+	}
+	m := newMemory(t, d)
+	defer m.free()
+	w := roundingEdges()
+	n := len(w)
+	u := npu.Update{W: m.put(w), Copy: m.nanValues(n), G: m.sums(n), M: m.zero(npu.Float32, n),
+		V: m.zero(npu.Float32, n)}
+	d.AdamW([]npu.Update{u}, npu.AdamWParams{LR: 0, Beta1: 0.9, Beta2: 0.9, Eps: 1, GradScale: 1, Step: 1})
+	equal(t, "copy", round(npu.BF16, m.get(u.W)), m.get(u.Copy))
+	for i, v := range m.get(u.W) {
+		require.True(t, v == w[i] || v != v, "weight %d", i)
+	}
 }
 
 // testSumSquares compares sums of squares with float64.

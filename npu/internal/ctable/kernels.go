@@ -153,6 +153,10 @@ func (d *device) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x n
 // Convert implements npu.Device.
 func (d *device) Convert(y, x npu.Buffer) {
 	d.check.Convert(y, x)
+	if y.DType() == x.DType() {
+		d.Copy(y, x)
+		return
+	}
 	C.t_convert(d.t, d.d, addr(y), cType(y), addr(x), cType(x), C.int64_t(x.Len()))
 }
 
@@ -184,14 +188,16 @@ func (d *device) SetInts(y npu.Buffer, indices, x npu.Ints) {
 // RMSNorm implements npu.Device.
 func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.check.Norm(y, x, weight, t)
-	C.t_rms_norm(d.t, d.d, addr(y), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+	C.t_rms_norm(d.t, d.d, addr(y), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()),
+		C.float(eps))
 }
 
 // NormLinear implements npu.Device.
 func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
 	d.check.NormLinear(outputs, norm, x, weight, t)
 	if !d.normLinear { // the library lacks the fused kernel
-		C.t_rms_norm(d.t, d.d, addr(norm), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+		C.t_rms_norm(d.t, d.d, addr(norm), addr(x), cType(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()),
+			C.float(eps))
 		for i := range outputs {
 			o := &outputs[i]
 			C.t_linear(d.t, d.d, addr(o.Y), cType(o.Y), addr(norm), cMatrix(o.W), addr(o.Bias), C.int32_t(t), 0)
@@ -290,7 +296,8 @@ func (d *device) SoftmaxFinish(logp, entropy, stats, sums, max npu.Buffer, n int
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d *device) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+func (d *device) SoftmaxBackward(dLogits, logits, dLogp, stats npu.Buffer, targets npu.Ints, first int,
+	invTemp float32) {
 	cols := d.check.SoftmaxBackward(dLogits, logits, dLogp, stats, targets, first)
 	C.t_softmax_backward(d.t, d.d, addr(dLogits), addr(logits), addr(dLogp), addr(stats), addr(targets.Buffer),
 		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp))
@@ -309,8 +316,8 @@ func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	list := d.updates[:0]
 	for i := range updates {
 		u := &updates[i]
-		list = append(list, C.update{w: addr(u.W), copy: addr(u.Copy), g: cSums(u.G), m: addr(u.M), v: addr(u.V), n: C.int64_t(u.W.Len()),
-			decay: cBool(u.Decay)})
+		list = append(list, C.update{w: addr(u.W), copy: addr(u.Copy), g: cSums(u.G), m: addr(u.M),
+			v: addr(u.V), n: C.int64_t(u.W.Len()), decay: cBool(u.Decay)})
 	}
 	d.updates = list
 	C.t_adamw(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), C.easyrl_adamw_params{
