@@ -34,7 +34,8 @@ func BenchmarkWriteSafetensors(b *testing.B) {
 	b.SetBytes(4 * benchElements)
 	for b.Loop() {
 		err := WriteSafetensors(io.Discard,
-			[]Source{{"x", []int{benchElements}, Filled(func(dst []float32) { copy(dst, values) })}}, nil)
+			[]Source{{Name: "x", Shape: []int{benchElements},
+				Write: Filled(func(dst []float32) { copy(dst, values) })}}, nil)
 		require.NoError(b, err)
 	}
 }

@@ -147,7 +147,7 @@ func TestRealWeights(t *testing.T) {
 		for _, tensor := range f.Names() {
 			x, _ := f.Tensor(tensor)
 			require.Equal(t, dtype, x.DType)
-			sources = append(sources, Source{tensor, x.Shape, x.Float32s})
+			sources = append(sources, Source{Name: tensor, Shape: x.Shape, Write: x.Float32s})
 		}
 		copied := filepath.Join(t.TempDir(), modelName)
 		require.NoError(t, WriteFile(copied, sources, f.Metadata()))

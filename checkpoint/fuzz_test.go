@@ -48,7 +48,7 @@ func fuzzSafetensors(t *testing.T, data []byte) {
 		if err := x.Float32s(make([]float32, x.Len())); err != nil || name == "" {
 			return
 		}
-		sources = append(sources, Source{name, x.Shape, x.Float32s})
+		sources = append(sources, Source{Name: name, Shape: x.Shape, Write: x.Float32s})
 	}
 	var again bytes.Buffer
 	require.NoError(t, WriteSafetensors(&again, sources, s.header.metadata))

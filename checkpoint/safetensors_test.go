@@ -102,7 +102,7 @@ func checkRow(t *testing.T, row *conformanceRow, h *header, data []byte) {
 		if tensor.DType != F32 {
 			return
 		}
-		sources = append(sources, Source{name, tensor.Shape, tensor.Float32s})
+		sources = append(sources, Source{Name: name, Shape: tensor.Shape, Write: tensor.Float32s})
 	}
 	if row.Golden {
 		var b bytes.Buffer
@@ -235,7 +235,7 @@ func TestConversion(t *testing.T) {
 
 // constant returns a tensor whose element i is base + i.
 func constant(name string, base float32, shape ...int) Source {
-	return Source{name, shape, Filled(func(dst []float32) {
+	return Source{Name: name, Shape: shape, Write: Filled(func(dst []float32) {
 		for i := range dst {
 			dst[i] = base + float32(i)
 		}
@@ -250,7 +250,7 @@ func TestWriteAndRead(t *testing.T) {
 	meta := map[string]string{"format": "pt", "a<b>&\"\u2028": "é\n"}
 	sources := []Source{constant("z", 5, 3, 7, 11), constant("b.<w>", 1, 70000), constant("scalar", 9),
 		constant("none", 0, 4, 0),
-		{"zero", []int{2}, Filled(func([]float32) {})}}
+		{Name: "zero", Shape: []int{2}, Write: Filled(func([]float32) {})}}
 	require.NoError(t, WriteFile(path, sources, meta))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -331,4 +331,27 @@ func TestWriteToFullDisk(t *testing.T) {
 	require.ErrorContains(t, fill(again, func(w io.Writer) error {
 		return WriteSafetensors(w, []Source{constant("small", 0, 1)}, nil)
 	}), "no space left", "found when the buffer is written out")
+}
+
+// Values of bfloat16 take two bytes and come back. Others are refused.
+func TestWriteBF16(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "half.safetensors")
+	values := []float32{1, -2.5, 0, 0x1p-60, float32(math.Inf(1))}
+	source := func(values []float32) []Source {
+		return []Source{{Name: "a", DType: BF16, Shape: []int{len(values)},
+			Write: Filled(func(dst []float32) { copy(dst, values) })}}
+	}
+	require.NoError(t, WriteFile(path, source(values), nil))
+	f, err := OpenFile(path)
+	require.NoError(t, err)
+	defer f.Close()
+	tensor, ok := f.Tensor("a")
+	require.True(t, ok)
+	require.Equal(t, BF16, tensor.DType)
+	got := make([]float32, len(values))
+	require.NoError(t, tensor.ReadAt(got, 0))
+	require.Equal(t, values, got)
+	err = WriteFile(path, source([]float32{1.0001}), nil)
+	require.ErrorContains(t, err, `"a": value is 1.0001, expected a bfloat16`)
 }

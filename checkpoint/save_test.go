@@ -356,7 +356,7 @@ func ExampleSave() {
 	defer os.RemoveAll(root)
 	for step := 10; step <= 30; step += 10 {
 		_, err := Save(root, StepName(step), func(dir string) error {
-			weights := Source{"w", []int{1}, Filled(func(dst []float32) { dst[0] = 0.5 })}
+			weights := Source{Name: "w", Shape: []int{1}, Write: Filled(func(dst []float32) { dst[0] = 0.5 })}
 			return WriteFile(filepath.Join(dir, "model.safetensors"), []Source{weights}, nil)
 		})
 		if err != nil {

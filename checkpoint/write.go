@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -19,9 +20,10 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// A Source is a tensor to write as F32.
+// A Source is a tensor to write.
 type Source struct {
 	Name  string
+	DType DType                     // F32 if empty, or BF16
 	Shape []int                     // row-major; empty for a scalar
 	Write func(dst []float32) error // fills dst, which is zeroed and has the shape's length
 }
@@ -57,7 +59,9 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 		values = slices.Grow(values[:0], n)[:n]
 		clear(values)
 		err := t.Write(values)
-		if err == nil {
+		if err == nil && t.DType == BF16 {
+			err = writeBF16(w, values)
+		} else if err == nil {
 			err = WriteFloats(w, values)
 		}
 		if err != nil {
@@ -80,7 +84,7 @@ func Header(tensors []Source, metadata map[string]string, align int) ([]byte, er
 	entries := make([]entry, len(tensors))
 	end := 0 // of the data so far
 	for i, t := range tensors {
-		e, err := newEntry(t.Name, F32, t.Shape, end)
+		e, err := newEntry(t.Name, cmp.Or(t.DType, F32), t.Shape, end)
 		if err != nil {
 			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
@@ -159,6 +163,24 @@ func WriteFloats(w io.Writer, values []float32) error {
 		_, err := w.Write(b)
 		return err
 	})
+}
+
+// writeBF16 writes values that are bfloat16 as such.
+func writeBF16(w io.Writer, values []float32) error {
+	var chunk [1 << 12]byte
+	for part := range slices.Chunk(values, len(chunk)/2) {
+		for i, v := range part {
+			bits := math.Float32bits(v)
+			if bits<<16 != 0 {
+				return fmt.Errorf("value is %v, expected a bfloat16", v)
+			}
+			binary.LittleEndian.PutUint16(chunk[2*i:], uint16(bits>>16))
+		}
+		if _, err := w.Write(chunk[:2*len(part)]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteFile writes tensors to a safetensors file, atomically and durably: the
