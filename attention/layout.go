@@ -30,8 +30,15 @@ type Layout struct {
 
 // LeafRows returns the maximum number of rows of a leaf that holds a prompt of the given
 // number of tokens and several responses to it. A larger group is cut into several leaves,
-// each with the prompt. A leaf with a single response may have more rows.
-func LeafRows(prompt int) int { return max(4096, 2*prompt) }
+// each with the prompt. A leaf with a single response may have more rows. Each leaf costs a pass over
+// all sums of gradients, and its activations are in memory at once: they are half as large in npu.BF16.
+func LeafRows(n npu.Numerics, prompt int) int {
+	rows := 4096
+	if n == npu.BF16 {
+		rows = 16384
+	}
+	return max(rows, 2*prompt)
+}
 
 // Target is a token to predict: row Row predicts Token, which is token Offset of segment
 // Segment. For Offset 0, Row is the last row of the segment's ancestors. The last target that

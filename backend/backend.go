@@ -95,10 +95,10 @@ type Swapper interface {
 
 // Serial implements the methods of Models that concern micro-batches in flight, for models
 // whose Pass returns when its micro-batch is finished.
-type Serial struct{}
+type Serial struct{ Numerics npu.Numerics }
 
 // LeafRows returns attention.LeafRows.
-func (Serial) LeafRows(prompt int) int { return attention.LeafRows(prompt) }
+func (s Serial) LeafRows(prompt int) int { return attention.LeafRows(s.Numerics, prompt) }
 
 // Lanes returns 1.
 func (Serial) Lanes() int { return 1 }

@@ -116,7 +116,10 @@ func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Mod
 	if err != nil {
 		return nil, err
 	}
-	w.Init(1)
+	if err := w.Init(1); err != nil {
+		w.Free()
+		return nil, err
+	}
 	cfg.Optim, cfg.Format = optim.Default(), optim.FixedPoint(1e6, 1e3)
 	return trimodel.New(dev, w, cfg)
 }
@@ -214,7 +217,10 @@ func generateWork(name string, threads int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Init(1)
+	if err := w.Init(1); err != nil {
+		w.Free()
+		return nil, err
+	}
 	f, err := fleet.New(fleet.DefaultConfig())
 	if err != nil {
 		return nil, err

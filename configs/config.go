@@ -322,6 +322,12 @@ func Default() Config {
 	}
 }
 
+// Numerics returns Device.Numerics, or npu.FP32 if it names none.
+func (c *Config) Numerics() npu.Numerics {
+	n, _ := npu.ParseNumerics(c.Device.Numerics)
+	return n
+}
+
 // Identity returns the identity of the arithmetic in which the run trains, zero for PyTorch ranks.
 func (c *Config) Identity() npu.Identity {
 	if c.Train.Backend == PyTorch {

@@ -14,8 +14,12 @@ import (
 // positions.
 func TestPredictedBytesEqualAllocated(t *testing.T) {
 	t.Parallel()
+	inBoth(t, testBytes)
+}
+
+func testBytes(t *testing.T, n npu.Numerics) {
 	c := shapes()["qwen3"]
-	dev := openCPU(t, 1)
+	dev := openIn(t, n, 1)
 	w := testWeights(t, dev, c)
 	const rows, pages = 40, 7
 	r, err := NewRunner(dev, c, rows)
@@ -25,14 +29,14 @@ func TestPredictedBytesEqualAllocated(t *testing.T) {
 	held, err := cache.New(dev, shape)
 	require.NoError(t, err)
 	defer held.Close()
-	require.Equal(t, shape.Bytes(), dev.Allocated()[npu.KV])
+	require.Equal(t, shape.Bytes(n), dev.Allocated()[npu.KV])
 	want := make([]int32, 9)
 	tokens := randomTokens(rand.New(rand.NewPCG(1, 2)), rows, c.VocabSize)
 	_, err = r.Prefill(w, held, []Chunk{{Tokens: tokens, Pages: []int32{0, 1, 2}}}, want)
 	require.NoError(t, err)
 	table := tableBytes(c)
 	index := r.batch.Bytes() + r.after.Bytes() + r.ids.Bytes()
-	require.Equal(t, RunnerBytes(c, rows, len(want))+table+index, dev.Allocated()[npu.Activations])
+	require.Equal(t, RunnerBytes(c, n, rows, len(want))+table+index, dev.Allocated()[npu.Activations])
 }
 
 // tableBytes returns the size of the table of rotary positions of short sequences.
@@ -42,8 +46,12 @@ func tableBytes(c *Config) int64 { return 4 * int64(min(512, c.MaxPositions)*c.H
 // beyond those whose logits fit.
 func TestPredictedActivationsEqualAllocated(t *testing.T) {
 	t.Parallel()
+	inBoth(t, testActivationBytes)
+}
+
+func testActivationBytes(t *testing.T, numerics npu.Numerics) {
 	c := shapes()["qwen2"]
-	dev := openCPU(t, 1)
+	dev := openIn(t, numerics, 1)
 	w, l := testWeights(t, dev, c), testForest(c)
 	for _, recompute := range []bool{true, false} {
 		tape := NewTape(dev, c)
@@ -52,9 +60,9 @@ func TestPredictedActivationsEqualAllocated(t *testing.T) {
 		require.NoError(t, tape.Forward(w, l, 1, true, make([]float32, n), make([]float32, n)))
 		require.NoError(t, tape.Wait())
 		table := tableBytes(c)
-		require.Equal(t, ActivationBytes(c, l.Rows(), l.Rows(), n, recompute)+table+tape.batch.Bytes(),
+		require.Equal(t, ActivationBytes(c, numerics, l.Rows(), l.Rows(), n, recompute)+table+tape.batch.Bytes(),
 			dev.Allocated()[npu.Activations])
 		tape.Close()
 	}
-	require.Greater(t, ActivationBytes(c, 1<<40, 1<<40, 1<<40, true), int64(1<<40))
+	require.Greater(t, ActivationBytes(c, numerics, 1<<40, 1<<40, 1<<40, true), int64(1<<40))
 }

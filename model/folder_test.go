@@ -96,7 +96,7 @@ func TestCheckFinite(t *testing.T) {
 	for _, v := range []float32{float32(math.NaN()), float32(math.Inf(1)), 1e30} {
 		w, err := NewWeights(dev, shapes()["llama"], npu.Weights)
 		require.NoError(t, err)
-		w.Init(1)
+		require.NoError(t, w.Init(1))
 		require.NoError(t, w.CheckFinite())
 		dev.Upload(w.Head.Vectors[0].Slice(0, 1), []float32{v})
 		err = w.CheckFinite()

@@ -31,7 +31,7 @@ func TestLoadInBlocks(t *testing.T) {
 	}
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	dev.PackMatrix(w.Embed, vals) // in one call
 	dir := t.TempDir()
 	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
@@ -54,7 +54,7 @@ func TestLoadTruncatedFile(t *testing.T) {
 	dev := openCPU(t, 2)
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "model.safetensors")
 	require.NoError(t, checkpoint.WriteFile(path, w.Sources(), nil))

@@ -34,7 +34,20 @@ func newReference(w *Weights) *reference.Decoder {
 
 func openCPU(t testing.TB, threads int) npu.Device {
 	t.Helper()
-	dev, err := cpu.Open(npu.FP32, threads)
+	return openIn(t, npu.FP32, threads)
+}
+
+// inBoth runs a test in each numerics.
+func inBoth(t *testing.T, test func(t *testing.T, n npu.Numerics)) {
+	t.Helper()
+	for _, n := range []npu.Numerics{npu.FP32, npu.BF16} {
+		t.Run(n.String(), func(t *testing.T) { test(t, n) })
+	}
+}
+
+func openIn(t testing.TB, n npu.Numerics, threads int) npu.Device {
+	t.Helper()
+	dev, err := cpu.Open(n, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev
@@ -59,7 +72,7 @@ func testWeights(t testing.TB, dev npu.Device, c *Config) *Weights {
 	t.Helper()
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(7)
+	require.NoError(t, w.Init(7))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range w.Params { // norms and biases that affect the result
 		if p := &w.Params[i]; p.Cols == 0 {
@@ -67,7 +80,7 @@ func testWeights(t testing.TB, dev npu.Device, c *Config) *Weights {
 			for j := range vals {
 				vals[j] = 1 + 0.3*float32(rng.NormFloat64())
 			}
-			dev.Upload(p.Buffer, vals)
+			require.NoError(t, w.dev.Write(p, vals))
 		}
 	}
 	return w
@@ -95,10 +108,13 @@ func testForest(c *Config) *attention.Layout {
 	return &l
 }
 
-func TestForwardMatchesFloat64(t *testing.T) {
+func TestForwardMatchesFloat64(t *testing.T) { inBoth(t, testForward) }
+
+func testForward(t *testing.T, numerics npu.Numerics) {
+	tolerance := map[npu.Numerics]float64{npu.FP32: 2e-4, npu.BF16: 5e-2}[numerics]
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
-			dev := openCPU(t, 2)
+			dev := openIn(t, numerics, 2)
 			w := testWeights(t, dev, c)
 			l := testForest(c)
 			tape := NewTape(dev, c)
@@ -109,8 +125,8 @@ func TestForwardMatchesFloat64(t *testing.T) {
 			require.NoError(t, tape.Wait())
 			wantLogp, wantEntropy := newReference(w).Logprobs(l, float64(float32(0.7)))
 			for i := range n {
-				require.InDelta(t, wantLogp[i], logp[i], 2e-4, "target %d", i)
-				require.InDelta(t, wantEntropy[i], entropy[i], 2e-4, "target %d", i)
+				require.InDelta(t, wantLogp[i], logp[i], tolerance, "target %d", i)
+				require.InDelta(t, wantEntropy[i], entropy[i], tolerance, "target %d", i)
 			}
 		})
 	}
@@ -227,9 +243,11 @@ func values(w *Weights) [][]float32 {
 	return out
 }
 
-func TestRecomputeGivesTheSameBits(t *testing.T) {
+func TestRecomputeGivesTheSameBits(t *testing.T) { inBoth(t, testRecompute) }
+
+func testRecompute(t *testing.T, n npu.Numerics) {
 	c := shapes()["qwen3"]
-	dev := openCPU(t, 2)
+	dev := openIn(t, n, 2)
 	w, l := testWeights(t, dev, c), testForest(c)
 	seed := make([]float32, len(l.Targets))
 	for i := range seed {
@@ -240,10 +258,12 @@ func TestRecomputeGivesTheSameBits(t *testing.T) {
 
 // A prompt shared by its group gives the same log-probabilities, bit for bit, as a
 // prompt repeated for each response. The gradients agree to rounding.
-func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
+func TestSharedPromptEqualsSeparateSequences(t *testing.T) { inBoth(t, testSharedPrompt) }
+
+func testSharedPrompt(t *testing.T, numerics npu.Numerics) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
-			dev := openCPU(t, 2)
+			dev := openIn(t, numerics, 2)
 			w := testWeights(t, dev, c)
 			rng := rand.New(rand.NewPCG(8, 9))
 			prompt := randomTokens(rng, 21, c.VocabSize)
@@ -266,7 +286,7 @@ func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
 			b, err := NewGradients(dev, c)
 			require.NoError(t, err)
 			require.Equal(t, addGradients(t, tape, w, a, &shared, seed), addGradients(t, tape, w, b, &separate, seed))
-			requireClose(t, w, a, b, 1e-5)
+			requireClose(t, w, a, b, map[npu.Numerics]float64{npu.FP32: 1e-5, npu.BF16: 2e-2}[numerics])
 		})
 	}
 }
@@ -287,10 +307,12 @@ func requireClose(t *testing.T, w *Weights, a, b *Gradients, tolerance float64) 
 
 // Sampling and training compute the same bits: prefill and decode through the cache
 // give the log-probabilities of one pass over the layout.
-func TestDecodeEqualsForward(t *testing.T) {
+func TestDecodeEqualsForward(t *testing.T) { inBoth(t, testDecode) }
+
+func testDecode(t *testing.T, n npu.Numerics) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
-			dev, other := openCPU(t, 1), openCPU(t, 2)
+			dev, other := openIn(t, n, 1), openIn(t, n, 2)
 			w := testWeights(t, dev, c)
 			rng := rand.New(rand.NewPCG(12, 13))
 			prompt, answer := randomTokens(rng, 21, c.VocabSize), randomTokens(rng, 40, c.VocabSize)

@@ -39,7 +39,7 @@ func filled(t *testing.T, dev npu.Device, c *Config, seed uint64) *Weights {
 	t.Helper()
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(seed)
+	require.NoError(t, w.Init(seed))
 	return w
 }
 

@@ -12,8 +12,9 @@ import (
 type Runner struct {
 	dev      npu.Device
 	cfg      *Config
-	maxRows  int     // rows per call
-	mem      scratch // memory of the activations and of head
+	dtype    npu.DType // of activations
+	maxRows  int       // rows per call
+	mem      scratch   // memory of the activations and of head
 	pass     layer.Pass
 	branches branches
 	kv       layer.Cache // the pass's
@@ -36,11 +37,12 @@ type Runner struct {
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
+	r := &Runner{dev: dev, cfg: c, dtype: activationType(dev), maxRows: maxRows,
+		mem:  scratch{dev: dev, purpose: npu.Activations},
 		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, branches: newBranches(dev, c),
 		head: c.Head().NewLogits(dev, nil), batch: npu.NewBatch(dev), after: npu.NewBatch(dev),
 		steps: newGraphCache[stepKey](dev)}
-	if err := r.mem.reserve(runnerWords(c, maxRows)); err != nil {
+	if err := r.mem.reserve(runnerWords(c, r.dtype, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}
 	var err error
@@ -56,19 +58,19 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 // carve takes the buffers for maxRows rows per call, without those of branches.
 func (r *Runner) carve(take layer.Take) {
 	d := r.maxRows * r.cfg.HiddenSize
-	r.x, r.norm = take(npu.Float32, d), take(activationType(r.dev), d)
+	r.x, r.norm = take(npu.Float32, d), take(r.dtype, d)
 	r.last, r.scores = take(npu.Float32, d), take(npu.Float32, 4*r.maxRows)
-	r.head.Carve(r.maxRows, take)
+	r.head.Carve(r.maxRows, layer.Room{DType: r.dtype, Take: take})
 }
 
 // carveBranches takes the activations of branches for n rows.
 func (r *Runner) carveBranches(n int, take layer.Take) {
-	r.branches.carve(layer.Room{Rows: n, Own: n, Layers: 1, DType: activationType(r.dev), Take: take})
+	r.branches.carve(layer.Room{Rows: n, Own: n, Layers: 1, DType: r.dtype, Take: take})
 }
 
 // runnerWords returns the number of words of float32 of the activations of a runner for up to rows rows per call.
-func runnerWords(c *Config, rows int) int {
-	r := &Runner{cfg: c, maxRows: rows, head: c.Head().NewLogits(nil, nil), branches: newBranches(nil, c)}
+func runnerWords(c *Config, dtype npu.DType, rows int) int {
+	r := &Runner{cfg: c, dtype: dtype, maxRows: rows, head: c.Head().NewLogits(nil, nil), branches: newBranches(nil, c)}
 	return measure(func(take layer.Take) {
 		r.carve(take)
 		r.carveBranches(rows, take)
@@ -77,8 +79,8 @@ func runnerWords(c *Config, rows int) int {
 
 // RunnerBytes returns the memory, in bytes, of a runner for up to rows rows per call, with logits for
 // at most logits of them. It leaves out the table of rotary positions and the index arrays.
-func RunnerBytes(c *Config, rows, logits int) int64 {
-	return int64(npu.Float32.Size()) * (int64(runnerWords(c, rows)) + int64(logits)*int64(c.VocabSize))
+func RunnerBytes(c *Config, n npu.Numerics, rows, logits int) int64 {
+	return int64(npu.Float32.Size()) * (int64(runnerWords(c, n.Type(), rows)) + int64(logits)*int64(c.VocabSize))
 }
 
 // Close frees the runner's memory.

@@ -98,7 +98,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	size := 0 // bytes of the data
 	for i := range sources {
 		shape := s.weights.Params[i].Shape()
-		sources[i].Shape = shape.PanelShape()
+		sources[i].DType, sources[i].Shape = checkpoint.F32, shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
 	// The checksum is known only after the data. Until then, zeros of the same length reserve its place.

@@ -33,7 +33,7 @@ func TestWriteSnapshot(t *testing.T) {
 			dev := openCPU(t, 2)
 			w, err := NewWeights(dev, c, npu.Weights)
 			require.NoError(t, err)
-			w.Init(3)
+			require.NoError(t, w.Init(3))
 			want := published(t, NewSnapshot(w, 7))
 			got, err := NewWeights(dev, c, npu.Weights)
 			require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestWriteSnapshot(t *testing.T) {
 			memory, files := checkpoint.NewMemory(), checkpoint.Files{}
 			defer files.Close()
 			for version := int64(1); version < 12; version++ {
-				w.Init(uint64(version))
+				require.NoError(t, w.Init(uint64(version)))
 				s := NewSnapshot(w, version)
 				require.NoError(t, memory.Fill(func(m *checkpoint.MemoryFile) error { return s.WriteSafetensors(m) }))
 				require.True(t, bytes.Equal(published(t, s), memory.Bytes()), "a file in memory")
@@ -101,9 +101,9 @@ func TestReadStreamVerifies(t *testing.T) {
 	dev := openCPU(t, 2)
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	good := published(t, NewSnapshot(w, 7))
-	w.Init(4)
+	require.NoError(t, w.Init(4))
 	newer := published(t, NewSnapshot(w, 8))
 	require.Len(t, newer, len(good))
 	sum := strings.Index(string(good), checksumKey) + len(checksumKey) + len(`":"`)
@@ -159,7 +159,7 @@ func TestSnapshotReadWith(t *testing.T) {
 	dev := openCPU(t, 2)
 	w, err := NewWeights(dev, &c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	want := w.Checksum()
 	other, err := NewWeights(dev, &c, npu.Weights)
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestSnapshotReadWith(t *testing.T) {
 		}
 	})
 	for range 50 {
-		other.Init(3)
+		require.NoError(t, other.Init(3))
 		require.Equal(t, want, other.Checksum())
 	}
 	reading.Wait()

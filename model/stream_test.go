@@ -57,7 +57,7 @@ func TestReadStream(t *testing.T) {
 			dev := openCPU(t, 2)
 			w, err := NewWeights(dev, c, npu.Weights)
 			require.NoError(t, err)
-			w.Init(7)
+			require.NoError(t, w.Init(7))
 			body := streamed(t, w.Sources())
 			path := filepath.Join(t.TempDir(), "w.safetensors")
 			require.NoError(t, os.WriteFile(path, body, 0o600))
@@ -122,7 +122,7 @@ func TestReadStreamRefuses(t *testing.T) {
 	dev := openCPU(t, 2)
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(7)
+	require.NoError(t, w.Init(7))
 	all := w.Sources()
 	good := streamed(t, all)
 	changed := func(change func(s []checkpoint.Source) []checkpoint.Source) []byte {

@@ -58,7 +58,10 @@ func (w *Weights) Reload() error {
 		w.CopyFrom(a.same)
 	} else {
 		for i, values := range a.values {
-			w.dev.Write(&w.Params[i], values)
+			if err := w.dev.Write(&w.Params[i], values); err != nil {
+				w.Free()
+				return fmt.Errorf("upload %s: %w", w.purpose, err)
+			}
 		}
 	}
 	if err := w.dev.Sync(); err != nil {

@@ -14,8 +14,9 @@ import (
 // Tape runs layouts forward and backward. It owns the activations, which grow to the
 // largest layout. It is not safe for concurrent use.
 type Tape struct {
-	dev npu.Device
-	cfg *Config
+	dev   npu.Device
+	cfg   *Config
+	dtype npu.DType // of activations
 	// Recompute keeps only each block's input and recomputes the rest in the backward
 	// pass. This saves memory, costs a third more work and gives the same bits.
 	Recompute bool
@@ -57,8 +58,9 @@ type passKey struct {
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
-	t := &Tape{dev: dev, cfg: c, mem: scratch{dev: dev, purpose: npu.Activations}, branches: newBranches(dev, c),
-		pass: layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev),
+	t := &Tape{dev: dev, cfg: c, dtype: activationType(dev), mem: scratch{dev: dev, purpose: npu.Activations},
+		branches: newBranches(dev, c),
+		pass:     layer.Pass{Dev: dev, Width: c.HiddenSize, Eps: c.NormEps}, head: c.Head().NewBranch(dev),
 		batch: npu.NewBatch(dev),
 		vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
 	for range c.Layers {
@@ -203,11 +205,11 @@ func (t *Tape) embed(table npu.Matrix) {
 		}
 	}
 	if n := counts[t.vocab.rank]; n > 0 {
-		t.dev.Embed(t.pass.Norm.Slice(from, from+n), table, owned.ids)
+		t.dev.Embed(t.pass.Sum.Slice(from, from+n), table, owned.ids)
 	}
-	t.pass.Carry.Gather(t.pass.Norm, counts)
+	t.pass.Carry.Gather(t.pass.Sum, counts)
 	if o := &t.pass.Own; o.Rows() > 0 {
-		t.dev.GatherRows(x, t.pass.Norm, owned.places.Slice(o.Lo, o.Hi), d)
+		t.dev.GatherRows(x, t.pass.Sum, owned.places.Slice(o.Lo, o.Hi), d)
 	}
 }
 
@@ -285,7 +287,7 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 		g.end(i)
 	}
 	if t.cfg.First() {
-		dx := t.pass.AllRows(t.dx)
+		dx := t.pass.ResidualRows(t.dx)
 		if x.tokens.Lists() > 0 {
 			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
@@ -315,8 +317,13 @@ func (t *Tape) begin(keep bool) error {
 func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 	c, d := t.cfg, t.cfg.HiddenSize
 	residual := func(rows int) npu.Buffer { return take(npu.Float32, rows*d) }
-	room := layer.Room{Rows: n, Own: own, Layers: 1, Backward: keep, DType: activationType(t.dev), Take: take}
+	room := layer.Room{Rows: n, Own: own, Layers: 1, Backward: keep, DType: t.dtype, Take: take}
 	t.pass.Norm = room.Activations(n * d)
+	t.pass.Sum = t.pass.Norm
+	rounds := room.DType != npu.Float32
+	if rounds && c.Part() != nil {
+		t.pass.Sum = residual(n)
+	}
 	t.last = residual(own)
 	if c.Last() {
 		t.head.Carve(room, picks)
@@ -342,8 +349,11 @@ func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 		s := &t.pass.Gradients
 		s.Norm = room.Activations(n * d)
 		s.Part = s.Norm
+		if rounds || t.vocab.sequence {
+			s.All = room.Activations(n * d)
+		}
 		if t.vocab.sequence {
-			s.All, s.Part = residual(n), room.Activations(own*d)
+			s.Part = room.Activations(own * d)
 		}
 	}
 }
@@ -351,9 +361,9 @@ func (t *Tape) carve(n, own, picks int, keep bool, take layer.Take) {
 // ActivationBytes returns the maximum memory, in bytes, of a tape of shape c for a micro-batch of
 // rows tokens, in leaves of up to leaf rows, with targets predicted tokens. It leaves out the table
 // of rotary positions and the index arrays.
-func ActivationBytes(c *Config, rows, leaf, targets int, recompute bool) int64 {
+func ActivationBytes(c *Config, n npu.Numerics, rows, leaf, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
-	t.Recompute = recompute
+	t.dtype, t.Recompute = n.Type(), recompute
 	own := rows
 	if p := c.Part(); p != nil && p.Sequence {
 		// Cuts are between leaves, so a rank may have up to one leaf more than an even share.

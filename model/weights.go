@@ -74,9 +74,19 @@ type Weights struct {
 	offloaded offloaded // values after Unload
 }
 
-// NewWeights allocates zeroed weights.
+// NewWeights allocates zeroed weights of the type of the device's numerics.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
-	w, err := NewTensors(dev, c, c.Params(), purpose)
+	return newWeights(dev, c, purpose, dev.Info().Numerics.Type())
+}
+
+// NewMasters allocates zeroed weights in float32, whatever the device's numerics. A Tape or Runner can use them
+// only in npu.FP32.
+func NewMasters(dev npu.Device, c *Config) (*Weights, error) {
+	return newWeights(dev, c, npu.Optimizer, npu.Float32)
+}
+
+func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, dtype npu.DType) (*Weights, error) {
+	w, err := newTensors(dev, c, c.Params(), purpose, dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +102,14 @@ func (w *Weights) bindParams() {
 	})
 }
 
-// NewTensors allocates zeroed values for ps, some tensors of a decoder or parts of them, and sets
+// NewTensors allocates zeroed values of float32 for ps, some tensors of a decoder or parts of them, and sets
 // their buffers. A Tape or Runner cannot use these weights.
 func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose) (*Weights, error) {
-	if i := dev.Info(); i.Numerics != npu.FP32 {
-		return nil, fmt.Errorf("allocate %s: device %s computes in %s, expected %s", purpose, i.Name, i.Numerics, npu.FP32)
-	}
-	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose, dtype: npu.Float32}
+	return newTensors(dev, c, ps, purpose, npu.Float32)
+}
+
+func newTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose, dtype npu.DType) (*Weights, error) {
+	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose, dtype: dtype}
 	if err := w.allocate(); err != nil {
 		return nil, err
 	}
@@ -153,8 +164,12 @@ func (w *Weights) Fork(threads int) (npu.Device, error) { return w.dev.Fork(thre
 // Zero clears all values.
 func (w *Weights) Zero() { w.dev.Zero(w.arena) }
 
-// CopyFrom copies the values of src, which must have the same shape and layout.
-func (w *Weights) CopyFrom(src *Weights) { w.dev.Copy(w.arena, src.arena) }
+// CopyFrom copies the values of src, which must have the same shape and layout. It rounds them if w has a type of fewer
+// bits.
+func (w *Weights) CopyFrom(src *Weights) { w.dev.Convert(w.arena, src.arena) }
+
+// DType returns the type of the values.
+func (w *Weights) DType() npu.DType { return w.dtype }
 
 // Free frees the memory. Only the owner calls it, not a copy that Through returns.
 func (w *Weights) Free() {
@@ -166,13 +181,14 @@ func (w *Weights) Free() {
 func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
 
 // Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. A seed
-// gives the same weights on every machine.
-func (w *Weights) Init(seed uint64) {
+// gives the same weights on every machine. Init waits.
+func (w *Weights) Init(seed uint64) error {
 	rng := splitmix.Normal{Seed: seed}
-	_ = w.Fill(func(p *tensor.Param, vals []float32, _ int) error { // finite values never fail
+	err := w.Fill(func(p *tensor.Param, vals []float32, _ int) error {
 		source.Draw(p, vals, &rng)
 		return nil
 	})
+	return errors.Join(err, w.dev.Sync())
 }
 
 // Fill sets all values, tensor by tensor in arena order. read fills vals with the row-major
@@ -216,7 +232,7 @@ func (w *Weights) Write(i int, src []float32, sums []uint64) error {
 
 // CheckFinite returns an error that names the first parameter with NaN, infinity, or
 // values whose sum of squares overflows float32, as after a far too large update. The
-// error wraps ErrNotFinite.
+// error wraps ErrNotFinite. The values are float32.
 func (w *Weights) CheckFinite() error {
 	buffers, sums := make([]npu.Buffer, len(w.Params)), make([]float64, len(w.Params))
 	for i := range w.Params {
@@ -258,12 +274,21 @@ func (w *Weights) Sum() (string, error) {
 	return s.Total(), nil
 }
 
+// StoredType returns the type of a file's tensors whose values are of type t.
+func StoredType(t npu.DType) checkpoint.DType {
+	if t == npu.BFloat16 {
+		return checkpoint.BF16
+	}
+	return checkpoint.F32
+}
+
 // Sources returns the tensors under their names, to be streamed row-major.
 func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
+	dtype := StoredType(w.dtype)
 	for i := range w.Params {
 		p := &w.Params[i]
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(),
+		out = append(out, checkpoint.Source{Name: p.Name, DType: dtype, Shape: p.Shape().RowShape(),
 			Write: func(dst []float32) error { return w.Read(i, dst) }})
 	}
 	return out

@@ -27,7 +27,8 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if j.cfg.Parallel.Mesh().Size() > 1 && !j.checks {
 		return j.loadMesh(ctx, from)
 	}
-	policy, err := startWeights(j.cfg, j.folder, j.dev)
+	policy, err := j.folder.Masters(j.dev)
+	err = named(j.cfg, err)
 	if err != nil {
 		return "", "", err
 	}
@@ -41,12 +42,12 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	j.models = models
 	began = start
 	if reference != nil {
-		w, err := reference.Weights(j.dev)
+		w, err := reference.Masters(j.dev)
 		if err != nil {
 			return "", "", usage.Prefix("-reference", err)
 		}
-		models.Reference.Free()
-		models.Reference = w
+		defer w.Free()
+		models.Reference.CopyFrom(w)
 		if began, err = w.Sum(); err != nil {
 			return "", "", err
 		}

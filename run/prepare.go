@@ -157,7 +157,7 @@ func (p *preparation) readPrompts(ctx context.Context) (err error) {
 	all := slices.Concat(p.prompts...)
 	p.examples = len(all)
 	for i := range all {
-		p.tokens.AddPrompt(len(all[i].IDs), p.folder.Shape.MaxPositions, &p.cfg.Rollout)
+		p.tokens.AddPrompt(len(all[i].IDs), p.folder.Shape.MaxPositions, p.cfg)
 	}
 	for _, n := range dropped {
 		p.dropped += n
@@ -261,7 +261,7 @@ func (p *preparation) modelsConfig() trimodel.Config {
 	}
 	if p.task.name == sftTask {
 		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-			Format: format(float64(p.tokens.Step), cfg.SFT.BatchSize)}
+			Numerics: cfg.Numerics(), Format: format(float64(p.tokens.Step), cfg.SFT.BatchSize)}
 	}
 	updatePrompts := (cfg.Rollout.PromptsPerStep + cfg.Train.Minibatches - 1) / cfg.Train.Minibatches
 	responses, maxTokens := updatePrompts*cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens
@@ -271,5 +271,5 @@ func (p *preparation) modelsConfig() trimodel.Config {
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0, Versions: rule().Versions(),
 		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-		Format: format(divisor, responses), LinearSums: cfg.Log.Audit, Seed: cfg.Run.Seed}
+		Numerics: cfg.Numerics(), Format: format(divisor, responses), LinearSums: cfg.Log.Audit, Seed: cfg.Run.Seed}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,8 +130,6 @@ func (p *preparation) identify() error {
 // and with it the order of prompts, has changed since.
 func (p *preparation) checkResume() error {
 	from, id := p.from, &p.identity
-	files := maps.Clone(p.folder.Files)
-	delete(files, folder.GenerationFile) // stop settings; they may change
 	state, err := trainer.ReadState(from)
 	if err != nil {
 		return usage.Wrap(err)
@@ -145,11 +142,17 @@ func (p *preparation) checkResume() error {
 			"Move it away to continue this run, or continue the other run in its own folder",
 			from, plain.Text(state.Run), p.id.Run)
 	}
-	if err := trainer.CheckResume(from, *id, files, p.folder.Source); err != nil {
-		return usage.Wrap(err)
-	}
 	if err := checkArithmetic(from, &state, p.cfg); err != nil {
 		return err
+	}
+	written, _ := npu.ParseNumerics(state.Arithmetic().Name) // float32 for PyTorch ranks
+	files, err := p.folder.FilesAs(written)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	delete(files, folder.GenerationFile) // stop settings; they may change
+	if err := trainer.CheckResume(from, *id, files, p.folder.Source); err != nil {
+		return usage.Wrap(err)
 	}
 	switch {
 	case state.Data != "" && state.Data != id.Data:

@@ -14,6 +14,15 @@ import (
 // openModel opens the model folder that the policy starts from, or describes a model
 // with random weights. Its errors name the configuration key of the folder.
 func openModel(cfg *configs.Config) (*folder.Folder, error) {
+	f, err := openStart(cfg)
+	if err == nil && cfg.Train.Backend != configs.PyTorch {
+		f.Files, err = f.FilesAs(cfg.Numerics())
+	}
+	return f, err
+}
+
+// openStart is openModel without the type in which the run stores weights.
+func openStart(cfg *configs.Config) (*folder.Folder, error) {
 	if cfg.Model.Path != "" {
 		f, err := openFolder(cfg, cfg.Model.Path)
 		return f, named(cfg, err)

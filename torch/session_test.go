@@ -43,7 +43,7 @@ func start(t *testing.T) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shape), 0o644))
 	with(t, dir, func(_ npu.Device, w *model.Weights) {
-		w.Init(1)
+		require.NoError(t, w.Init(1))
 		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
 	})
 	return dir

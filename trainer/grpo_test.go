@@ -35,7 +35,7 @@ func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	w, err := model.NewWeights(dev, tinyShape(), npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	cfg.Optim, cfg.Format = optim.Default(), format()
 	m, err := trimodel.New(dev, w, cfg)
 	require.NoError(t, err)

@@ -141,7 +141,7 @@ func (k task) train(t *testing.T, s schedule) (out result) {
 			MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, QKNorm: true, Tied: true, BOS: -1}
 		w, err := model.NewWeights(dev, shape, npu.Weights)
 		require.NoError(t, err)
-		w.Init(3)
+		require.NoError(t, w.Init(3))
 		cfg := optim.Default()
 		cfg.LR, cfg.ClipGrad = 1e-2, 0.3
 		models, err := trimodel.New(dev, w,

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // Files of a checkpoint.
@@ -18,6 +19,7 @@ const (
 	weightsFile   = "model.safetensors"
 	optimizerFile = "trainer/optimizer.safetensors"
 	sampledFile   = "trainer/sampled.safetensors"
+	mastersFile   = "trainer/masters.safetensors"
 )
 
 // Stored says where a checkpoint stores Tensors: in one file, under names that begin with Prefix.
@@ -28,12 +30,13 @@ type Stored struct {
 }
 
 // stored returns all tensors that a checkpoint may have. Only a run with loss.PreviousStep stores the old
-// policy.
+// policy, and only one whose weights are not float32 stores masters.
 func stored() []Stored {
 	return []Stored{
 		{Tensors{backend.Policy, Weights}, weightsFile, ""},
 		{Tensors{backend.Policy, FirstMoment}, optimizerFile, "first."},
 		{Tensors{backend.Policy, SecondMoment}, optimizerFile, "second."},
+		{Tensors{backend.Policy, Master}, mastersFile, ""},
 		{Tensors{backend.OldPolicy, Weights}, sampledFile, ""},
 	}
 }
@@ -41,19 +44,24 @@ func stored() []Stored {
 // Stored returns the tensors that a checkpoint of these models has.
 func (c *Config) Stored() []Stored {
 	return slices.DeleteFunc(stored(), func(s Stored) bool {
-		return s.Role == backend.OldPolicy && c.OldPolicy != loss.PreviousStep
+		return s.File == sampledFile && c.OldPolicy != loss.PreviousStep ||
+			s.File == mastersFile && c.Numerics.Type() == npu.Float32
 	})
 }
 
 // StoredIn returns the tensors that the checkpoint in a folder has.
 func StoredIn(dir string) []Stored {
-	return slices.DeleteFunc(stored(), func(s Stored) bool { return s.Role == backend.OldPolicy && !HasSampled(dir) })
+	return slices.DeleteFunc(stored(), func(s Stored) bool {
+		return slices.Contains([]string{sampledFile, mastersFile}, s.File) && !has(dir, s.File)
+	})
 }
 
 // HasSampled reports whether the checkpoint in a folder has the weights that sampled its last step, which a run
 // with the old policy "previous-step" writes.
-func HasSampled(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, sampledFile))
+func HasSampled(dir string) bool { return has(dir, sampledFile) }
+
+func has(dir, file string) bool {
+	_, err := os.Stat(filepath.Join(dir, file))
 	return err == nil
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	Temperature float32 // divides the logits of all models, as in sampling
 	Recompute   bool    // see model.Tape.Recompute
 	Optim       optim.Config
+	Numerics    npu.Numerics   // the devices'
 	Format      npu.FixedPoint // format of the sums of gradients
 	Versions    int            // number of published versions to keep, at least model.MinVersions
 	// LinearSums makes the set compute backend.LinearSums, with keys from Seed and the number of the current
@@ -60,14 +61,15 @@ func NewSet(
 		policy.Free()
 		return nil, err
 	}
+	shape := policy.Config
 	s.versions = model.NewVersions(cfg.Versions, nil, func() (*model.Weights, error) {
-		return model.NewWeights(dev, policy.Config, npu.Weights)
+		return model.NewWeights(dev, shape, npu.Weights)
 	})
 	var err error
 	s.Policy, err = newTrained(dev, backend.Policy, policy, cfg, pieces, take)
 	if err == nil && cfg.Reference {
-		if s.Reference, err = model.NewWeights(dev, policy.Config, npu.Weights); err == nil {
-			s.Reference.CopyFrom(policy)
+		if s.Reference, err = model.NewWeights(dev, shape, npu.Weights); err == nil {
+			s.Reference.CopyFrom(s.Policy.Weights)
 		}
 	}
 	if err == nil {
@@ -234,7 +236,7 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 
 // CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
 // finite.
-func (s *Set) CheckFinite() error { return s.Policy.Weights.CheckFinite() }
+func (s *Set) CheckFinite() error { return s.Policy.checkFinite() }
 
 // SetTrack sets the row of the trace on which Run records its passes.
 func (s *Set) SetTrack(track trace.Track) { s.track = track }

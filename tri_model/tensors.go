@@ -8,15 +8,18 @@ import (
 // Kind says what the values of tensors are.
 type Kind uint8
 
-// The kinds of tensors. Only trained roles have moments.
+// The kinds of tensors. Only trained roles have masters and moments.
 const (
 	Weights      Kind = iota
 	FirstMoment       // of AdamW
 	SecondMoment      // of AdamW
+	Master            // see Trained.Masters
 )
 
 // String returns a kind's name, for errors.
-func (k Kind) String() string { return [...]string{"weights", "first moment", "second moment"}[k] }
+func (k Kind) String() string {
+	return [...]string{"weights", "first moment", "second moment", "master weights"}[k]
+}
 
 // Tensors names a group of tensors of a Set. Numbers, not Tensors, name published versions.
 type Tensors struct {

@@ -20,9 +20,12 @@ type Trained struct {
 	Pieces    []tensor.Piece   // the pieces of the weights that are updated here; other ranks update the others
 	// Own holds, by piece, the sums of the pieces that belong to layers; nil without take. The caller fills it
 	// before update, from the gradients that take gets.
-	Own    []npu.Sums
-	First  *model.Weights // AdamW's first moment of each piece
-	Second *model.Weights // AdamW's second moment of each piece
+	Own []npu.Sums
+	// Masters are the pieces' weights in float32, which AdamW updates. Weights are their rounded values. nil if
+	// Weights are float32 themselves.
+	Masters *model.Weights
+	First   *model.Weights // AdamW's first moment of each piece
+	Second  *model.Weights // AdamW's second moment of each piece
 
 	dev    npu.Device
 	format npu.FixedPoint // format of the sums
@@ -33,9 +36,9 @@ type Trained struct {
 	added  bool // whether the sums may differ from zero
 }
 
-// newTrained takes ownership of the weights and allocates all other memory. If take is not nil, it gets the
-// gradients of each layer (see model.NewPassing). If newTrained fails, the caller closes the result, which is
-// never nil.
+// newTrained takes ownership of the weights, which are float32 or of the type of the device's numerics, and allocates
+// all other memory. If take is not nil, it gets the gradients of each layer (see model.NewPassing). If newTrained
+// fails, the caller closes the result, which is never nil.
 func newTrained(
 	dev npu.Device, role backend.Role, weights *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
 ) (t *Trained, err error) {
@@ -46,19 +49,52 @@ func newTrained(
 	if t.opt, err = optim.NewAdamW(cfg.Optim); err != nil {
 		return t, err
 	}
+	if dev.Info().Numerics.Type() != npu.Float32 {
+		if err := t.splitMasters(); err != nil {
+			return t, err
+		}
+	}
 	if err := t.allocateGradients(); err != nil {
 		return t, err
 	}
 	for _, moment := range []**model.Weights{&t.First, &t.Second} {
-		params := make(tensor.Params, len(pieces))
-		for i := range params {
-			params[i] = pieces[i].Param
-		}
-		if *moment, err = model.NewTensors(dev, weights.Config, params, npu.Optimizer); err != nil {
+		if *moment, err = t.newPieces(); err != nil {
 			return t, err
 		}
 	}
 	return t, nil
+}
+
+// newPieces allocates zeros of float32 for the values of each piece.
+func (t *Trained) newPieces() (*model.Weights, error) {
+	params := make(tensor.Params, len(t.Pieces))
+	for i := range params {
+		params[i] = t.Pieces[i].Param
+	}
+	return model.NewTensors(t.dev, t.Weights.Config, params, npu.Optimizer)
+}
+
+// splitMasters copies the weights to Masters. If they are float32, it replaces them by rounded ones.
+func (t *Trained) splitMasters() (err error) {
+	if t.Masters, err = t.newPieces(); err != nil {
+		return err
+	}
+	for i := range t.Pieces {
+		p := &t.Pieces[i]
+		from, to := t.Weights.Span(p)
+		t.dev.Convert(t.Masters.Params[i].Buffer, t.Weights.Params[p.Of].Buffer.Slice(from, to))
+	}
+	start := t.Weights
+	if start.DType() != npu.Float32 {
+		return nil
+	}
+	if t.Weights, err = model.NewWeights(t.dev, start.Config, npu.Weights); err != nil {
+		t.Weights = start
+		return err
+	}
+	t.Weights.CopyFrom(start)
+	start.Free()
+	return nil
 }
 
 // allocateGradients allocates Gradients and, with take, Own. All sums are zero.
@@ -145,15 +181,25 @@ func (t *Trained) Params() []optim.Param {
 		if t.Own != nil && p.Layer >= 0 {
 			sums = t.Own[i]
 		}
-		out[i] = optim.Param{
-			Name: p.Name, Terms: max(1, p.Terms),
-			Update: npu.Update{
-				W: t.Weights.Params[p.Of].Buffer.Slice(from, to), G: sums,
-				M: t.First.Params[i].Buffer, V: t.Second.Params[i].Buffer, Decay: p.Decay(),
-			},
+		u := npu.Update{
+			W: t.Weights.Params[p.Of].Buffer.Slice(from, to), G: sums,
+			M: t.First.Params[i].Buffer, V: t.Second.Params[i].Buffer, Decay: p.Decay(),
 		}
+		if t.Masters != nil {
+			u.W, u.Copy = t.Masters.Params[i].Buffer, u.W
+		}
+		out[i] = optim.Param{Name: p.Name, Terms: max(1, p.Terms), Update: u}
 	}
 	return out
+}
+
+// checkFinite returns an error that wraps model.ErrNotFinite if a weight is not finite. With Masters it checks those of
+// the pieces.
+func (t *Trained) checkFinite() error {
+	if t.Masters != nil {
+		return t.Masters.CheckFinite()
+	}
+	return t.Weights.CheckFinite()
 }
 
 // unload frees the sums of gradients and moves weights and moments to host memory, until reload. If equal is
@@ -167,7 +213,7 @@ func (t *Trained) unload(equal *model.Weights) error {
 	if err := t.Weights.Unload(equal); err != nil {
 		return fmt.Errorf("%s: %w", t.Role, err)
 	}
-	for _, kind := range []Kind{FirstMoment, SecondMoment} {
+	for _, kind := range t.optimizer() {
 		if err := t.tensors(kind).Unload(nil); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
@@ -180,7 +226,7 @@ func (t *Trained) reload() error {
 	if err := t.Weights.Reload(); err != nil {
 		return fmt.Errorf("%s: %w", t.Role, err)
 	}
-	for _, kind := range []Kind{FirstMoment, SecondMoment} {
+	for _, kind := range t.optimizer() {
 		if err := t.tensors(kind).Reload(); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
@@ -197,13 +243,23 @@ func (t *Trained) reload() error {
 
 // tensors returns the tensors of a kind.
 func (t *Trained) tensors(kind Kind) *model.Weights {
-	return [...]*model.Weights{Weights: t.Weights, FirstMoment: t.First, SecondMoment: t.Second}[kind]
+	return [...]*model.Weights{
+		Weights: t.Weights, FirstMoment: t.First, SecondMoment: t.Second, Master: t.Masters,
+	}[kind]
+}
+
+// optimizer returns the kinds of the optimizer's tensors.
+func (t *Trained) optimizer() []Kind {
+	if t.Masters == nil {
+		return []Kind{FirstMoment, SecondMoment}
+	}
+	return []Kind{FirstMoment, SecondMoment, Master}
 }
 
 // close frees all memory, including the weights'.
 func (t *Trained) close() {
 	t.freeGradients()
-	for _, kind := range []Kind{Weights, FirstMoment, SecondMoment} {
+	for _, kind := range []Kind{Weights, FirstMoment, SecondMoment, Master} {
 		if w := t.tensors(kind); w != nil {
 			w.Free()
 		}

@@ -34,7 +34,7 @@ func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Models{Set: s, tape: model.NewTape(dev, policy.Config)}
+	m := &Models{Serial: backend.Serial{Numerics: dev.Info().Numerics}, Set: s, tape: model.NewTape(dev, policy.Config)}
 	m.tape.Recompute = cfg.Recompute
 	return m, nil
 }

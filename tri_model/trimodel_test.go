@@ -34,7 +34,7 @@ func openOn(t *testing.T, dev npu.Device, cfg Config) *Models {
 	t.Helper()
 	w, err := model.NewWeights(dev, shape(), npu.Weights)
 	require.NoError(t, err)
-	w.Init(1)
+	require.NoError(t, w.Init(1))
 	cfg.Optim, cfg.Format = optim.Default(), optim.FixedPoint(1, 16)
 	m, err := New(dev, w, cfg)
 	require.NoError(t, err)

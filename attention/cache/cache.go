@@ -16,15 +16,16 @@ type Shape struct {
 	Positions int // maximum length of a sequence
 }
 
-// page returns the number of floats of a page in the keys of a layer. Its values have as many.
+// page returns the number of values of a page in the keys of a layer. Its values have as many.
 func (s Shape) page() int { return npu.PageSize * s.Heads.KV * s.Heads.Dim }
 
 // stride returns the maximum number of pages of a sequence.
 func (s Shape) stride() int { return (s.Positions + npu.PageSize - 1) / npu.PageSize }
 
 // Bytes returns the size of a cache: keys, values and page table.
-func (s Shape) Bytes() int64 {
-	return 4 * (2*int64(s.Layers)*int64(s.Pages)*int64(s.page()) + int64(s.Sequences)*int64(s.stride()))
+func (s Shape) Bytes(n npu.Numerics) int64 {
+	values, table := 2*s.Layers*s.Pages*s.page(), s.Sequences*s.stride()
+	return int64(values)*int64(n.Type().Size()) + int64(table)*int64(npu.Int32.Size())
 }
 
 // Cache holds keys and values in pages, and a table of the pages of each sequence. SetPages
@@ -47,7 +48,7 @@ type Cache struct {
 // New allocates a cache.
 func New(dev npu.Device, s Shape) (*Cache, error) {
 	n := s.Pages * s.page()
-	buf, err := dev.Alloc(npu.Float32, 2*s.Layers*n, npu.KV)
+	buf, err := dev.Alloc(dev.Info().Numerics.Type(), 2*s.Layers*n, npu.KV)
 	if err != nil {
 		return nil, fmt.Errorf("allocate key-value cache of %d pages: %w", s.Pages, err)
 	}

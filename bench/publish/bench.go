@@ -106,7 +106,9 @@ func (b *bench) makeModel() error {
 	if b.weights, err = model.NewWeights(b.dev, shape, npu.Weights); err != nil {
 		return err
 	}
-	b.weights.Init(1)
+	if err := b.weights.Init(1); err != nil {
+		return err
+	}
 	n := int(b.weights.Bytes() / 4)
 	buffer, err := b.dev.Alloc(npu.Float32, 2*n, npu.Activations)
 	if err != nil {

@@ -83,8 +83,8 @@ func (b *measurement) sampling(w *model.Weights) error {
 	for page := range int32(pages) {
 		prompt.Pages = append(prompt.Pages, page)
 	}
-	weights := 4 * float64(c.NumParams())                        // bytes
-	position := float64(c.Cache(1, 0, 0).Bytes()) / npu.PageSize // bytes of the cache per token
+	weights := 4 * float64(c.NumParams())                                // bytes
+	position := float64(c.Cache(1, 0, 0).Bytes(npu.FP32)) / npu.PageSize // bytes of the cache per token
 	err = b.time(phase{name: "prefill", rows: length, flop: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
 		read: weights, write: float64(length) * position, run: func() error {
 			_, err := run.Prefill(w, kv, []model.Chunk{prompt}, []int32{int32(length) - 1})
@@ -171,7 +171,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 		return err
 	}
 	weights := 4 * float64(c.NumParams()) // bytes, as are activations and vector
-	activations := float64(model.ActivationBytes(c, l.Rows(), l.Rows(), n, false))
+	activations := float64(model.ActivationBytes(c, npu.FP32, l.Rows(), l.Rows(), n, false))
 	vector := 4 * float64(n)     // one value per target
 	flop := c.TrainFLOPs(&l) / 3 // operations of the forward pass, half those of the backward pass
 	return b.time(

@@ -42,7 +42,7 @@ func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	defer dev.Close()
 	w, err := model.NewWeights(dev, shape, npu.Weights)
 	require.NoError(t, err)
-	w.Init(1)
+	require.NoError(t, w.Init(1))
 	require.NoError(t, dev.Sync())
 	r := NewReference(shape, npu.FP32, Prompt(shape, nil, 8))
 	_, err = r.Logprobs(t.Context(), 1)

@@ -32,7 +32,7 @@ func random(t *testing.T, kind string, layers, hidden int, tied bool) *model.Wei
 			kind, hidden, 3*hidden, layers, tied))
 	require.NoError(t, err)
 	w := allocate(t, shape)
-	w.Init(1)
+	require.NoError(t, w.Init(1))
 	return w
 }
 
@@ -140,7 +140,7 @@ func TestVerifiedAgainAfterARestart(t *testing.T) {
 	require.Equal(t, 2, s.updates)
 
 	s.keeps = func(name string, _ int) bool { return name == headName }
-	w.Init(2)
+	require.NoError(t, w.Init(2))
 	require.ErrorContains(t, c.publish(inst, w, 4), "an update did not arrive")
 	require.ErrorContains(t, c.publish(inst, w, 4), "an update does not reach every tensor")
 	s.keeps = func(string, int) bool { return false }

@@ -39,7 +39,7 @@ func newWeights(t testing.TB, dev npu.Device, c *model.Config, seed uint64) *mod
 	t.Helper()
 	w, err := model.NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
-	w.Init(seed)
+	require.NoError(t, w.Init(seed))
 	return w
 }
 

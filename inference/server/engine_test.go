@@ -88,7 +88,7 @@ func openEngine(t *testing.T, cfg engine.Config) engineBackend {
 	dev := open()
 	w, err := model.NewWeights(dev, shape, npu.Weights)
 	require.NoError(t, err)
-	w.Init(7)
+	require.NoError(t, w.Init(7))
 	cfg.ID = "tiny"
 	e, err := engine.New(cfg, shape, fakeText{}, open())
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ package carry
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
@@ -284,8 +285,18 @@ func (c *Carry) Along(x npu.Buffer, compute func()) {
 }
 
 // Gather gives all ranks all ranges of x. The range of rank i has counts[i] values and follows those
-// of lower ranks. Each rank has computed its own range.
+// of lower ranks. Each rank has computed its own range. counts of BFloat16 values are even.
 func (c *Carry) Gather(x npu.Buffer, counts []int) {
+	if x.DType() == npu.BFloat16 { // messages are words of float32, whose bits stay as they are
+		x = x.As(npu.Float32)
+		counts = slices.Clone(counts)
+		for i := range counts {
+			if counts[i]%2 != 0 {
+				panic(fmt.Sprintf("carry: %d values of bfloat16, expected an even number", counts[i]))
+			}
+			counts[i] /= 2
+		}
+	}
 	host := c.host(x)
 	c.download(host, x)
 	if c.err == nil {

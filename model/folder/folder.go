@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -126,7 +128,7 @@ func (s Sizes) Config() ([]byte, error) {
 // read returns a Folder with the files of tokenizerDir, which may be empty.
 func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder, error) {
 	f := &Folder{Dir: dir, Source: dir, Shape: shape, StopIDs: shape.StopIDs, Files: map[string][]byte{}}
-	config, err := asFloat32(config)
+	config, err := withType(config, npu.Float32)
 	if err != nil {
 		return nil, usage.Errorf("%s: config.json: %w", tokenizerDir, err)
 	}
@@ -166,15 +168,23 @@ func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder
 	return f, nil
 }
 
-// asFloat32 returns config with the weights' type set to float32.
-func asFloat32(config []byte) ([]byte, error) {
+// FilesAs returns Files for weights of the type of numerics.
+func (f *Folder) FilesAs(n npu.Numerics) (map[string][]byte, error) {
+	files := maps.Clone(f.Files)
+	config, err := withType(files["config.json"], n.Type())
+	files["config.json"] = config
+	return files, err
+}
+
+// withType returns config with the weights' type set to t.
+func withType(config []byte, t npu.DType) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(config, &fields); err != nil {
 		return nil, err
 	}
 	for _, key := range []string{"torch_dtype", "dtype"} {
 		if _, ok := fields[key]; ok || key == "torch_dtype" {
-			fields[key] = json.RawMessage(`"float32"`)
+			fields[key] = json.RawMessage(strconv.Quote(t.String()))
 		}
 	}
 	return json.MarshalIndent(fields, "", "  ")
@@ -194,19 +204,32 @@ func (f *Folder) CheckWeights() error {
 }
 
 // Weights loads the folder's weights into dev's memory, or draws them if they are
-// random. The caller frees them. It checks that the files fit the shape before it
+// random, in the type of dev's numerics. The caller frees them. It checks that the files fit the shape before it
 // allocates memory; if they do not, the error is a usage error.
 func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
+	return f.load(func() (*model.Weights, error) { return model.NewWeights(dev, f.Shape, npu.Weights) })
+}
+
+// Masters is Weights in float32, for training.
+func (f *Folder) Masters(dev npu.Device) (*model.Weights, error) {
+	return f.load(func() (*model.Weights, error) { return model.NewMasters(dev, f.Shape) })
+}
+
+// load fills weights that allocate returns.
+func (f *Folder) load(allocate func() (*model.Weights, error)) (*model.Weights, error) {
 	if err := f.CheckWeights(); err != nil {
 		return nil, err
 	}
-	w, err := model.NewWeights(dev, f.Shape, npu.Weights)
+	w, err := allocate()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Source, err)
 	}
 	if f.Dir == "" {
-		w.Init(f.seed)
-		return w, dev.Sync()
+		if err := w.Init(f.seed); err != nil {
+			w.Free()
+			return nil, fmt.Errorf("%s: %w", f.Source, err)
+		}
+		return w, nil
 	}
 	if err := w.Load(f.Dir); err != nil {
 		w.Free()

@@ -72,7 +72,8 @@ type HeadBranch struct {
 	picked  npu.Buffer // [N, D] rows that predict a target
 	hidden  npu.Buffer // [N, D] their norm
 	stats   npu.Buffer // [N, 2], see npu.Device.SoftmaxFinish
-	dPicked npu.Buffer // [N, D]
+	dPicked npu.Buffer // [N, D] float32
+	dHidden npu.Buffer // [N, D] gradient of hidden; dPicked unless their types differ
 }
 
 // Divide connects the head to those of the tensor ranks.
@@ -84,9 +85,13 @@ func (b *HeadBranch) Carve(room Room, n int) {
 	b.picked, b.hidden = room.Take(npu.Float32, values), room.Activations(values)
 	b.Logp, b.Entropy = room.Take(npu.Float32, n), room.Take(npu.Float32, n)
 	b.stats = room.Take(npu.Float32, 2*n)
-	b.logits.Carve(n, room.Take)
+	b.logits.Carve(n, room)
 	if room.Backward {
 		b.dPicked = room.Take(npu.Float32, values)
+		b.dHidden = b.dPicked
+		if room.DType != npu.Float32 {
+			b.dHidden = room.Activations(values)
+		}
 	}
 }
 
@@ -116,6 +121,10 @@ func (b *HeadBranch) Backward(p *Pass, w Weights, g Gradients, dx npu.Buffer, t 
 		return
 	}
 	part, picked := b.dPicked.Slice(t.Lo*d, t.Hi*d), b.picked.Slice(t.Lo*d, t.Hi*d)
-	b.dev.RMSNormBackward(part, g.Vectors[0], part, picked, w.Vectors[0], 1, p.Eps, false, &t.Own)
+	dy := b.dHidden.Slice(t.Lo*d, t.Hi*d)
+	if dy.DType() != npu.Float32 {
+		b.dev.Convert(dy, part)
+	}
+	b.dev.RMSNormBackward(part, g.Vectors[0], dy, picked, w.Vectors[0], 1, p.Eps, false, &t.Own)
 	b.dev.ScatterAddRows(dx, part, t.Rows, d)
 }

@@ -20,6 +20,7 @@ type Logits struct {
 	carry  *carry.Carry // connection to the ranks that divide the vocabulary; nil if none do
 	vocab  int          // number of tokens in the largest part of the vocabulary
 	logits npu.Buffer   // [chunk, V] or [N, block]
+	grads  npu.Buffer   // gradient of logits; none if it replaces them
 	max    npu.Buffer   // [chunk]
 	sums   npu.Buffer   // [chunk, npu.SoftmaxSums]
 }
@@ -39,12 +40,15 @@ func chunkRows(n, vocab int) int {
 }
 
 // Carve takes the buffers for up to n rows.
-func (h *Logits) Carve(n int, take Take) {
+func (h *Logits) Carve(n int, room Room) {
 	vocab := h.vocab
 	rows := chunkRows(n, vocab)
-	h.logits = take(npu.Float32, logitsLen(n, vocab))
-	h.max = take(npu.Float32, rows)
-	h.sums = take(npu.Int64, rows*npu.SoftmaxSums)
+	h.logits = room.Take(npu.Float32, logitsLen(n, vocab))
+	if room.Backward && room.DType != npu.Float32 {
+		h.grads = room.Activations(logitsLen(n, vocab))
+	}
+	h.max = room.Take(npu.Float32, rows)
+	h.sums = room.Take(npu.Int64, rows*npu.SoftmaxSums)
 }
 
 // Forward computes the log-probability of each target [n], the entropy of its
@@ -73,7 +77,7 @@ func (h *Logits) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targe
 
 // Backward writes the gradient of x to dx and adds that of w to g. dLogp is the gradient of logp;
 // the other operands are those of the last call of Forward. l holds the leaves of x's rows.
-// Backward overwrites the logits. It recomputes them first, unless Forward kept those of all rows.
+// Backward may overwrite the logits. It recomputes them first, unless Forward kept those of all rows.
 func (h *Logits) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
 	invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
@@ -90,9 +94,10 @@ func (h *Logits) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.B
 			if !kept {
 				h.dev.Linear(logits, x, part, npu.Buffer{}, n, npu.Fresh)
 			}
-			h.dev.SoftmaxBackward(logits, logits, dLogp, stats, targets, h.first+first, invTemp)
-			h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, add || first > 0)
-			h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
+			grads := h.gradient(logits)
+			h.dev.SoftmaxBackward(grads, logits, dLogp, stats, targets, h.first+first, invTemp)
+			h.dev.LinearBackwardInput(dx, []npu.Product{{DY: grads, W: part, Block: part.Rows}}, n, add || first > 0)
+			h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, grads, x, l)
 		}
 	}
 	switch {
@@ -114,13 +119,22 @@ func (h *Logits) backwardDivided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, 
 	if !kept {
 		h.dev.Linear(logits, x, w, npu.Buffer{}, n, npu.Fresh)
 	}
-	h.dev.SoftmaxBackward(logits, logits, dLogp, stats, targets, h.first, invTemp)
+	grads := h.gradient(logits)
+	h.dev.SoftmaxBackward(grads, logits, dLogp, stats, targets, h.first, invTemp)
 	h.carry.Rows(dx, npu.Buffer{}, n, w.Cols, func(lo, hi int, add bool) {
-		dy := logits.Slice(lo*w.Rows, hi*w.Rows)
+		dy := grads.Slice(lo*w.Rows, hi*w.Rows)
 		h.dev.LinearBackwardInput(dx.Slice(lo*w.Cols, hi*w.Cols),
 			[]npu.Product{{DY: dy, W: w, Block: w.Rows}}, hi-lo, add)
 	})
-	h.dev.LinearBackwardWeight(g, npu.Sums{}, logits, x, l)
+	h.dev.LinearBackwardWeight(g, npu.Sums{}, grads, x, l)
+}
+
+// gradient returns memory for the gradient of logits.
+func (h *Logits) gradient(logits npu.Buffer) npu.Buffer {
+	if h.grads.IsNil() {
+		return logits
+	}
+	return h.grads.Slice(0, logits.Len())
 }
 
 // matrixRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.

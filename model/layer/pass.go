@@ -20,6 +20,7 @@ type Pass struct {
 	Own       Own          // rows of the residual stream that this rank has
 	Carry     *carry.Carry // connection to the other tensor ranks; nil if there are none
 	Norm      npu.Buffer   // [T, D] scratch: the norm of all rows
+	Sum       npu.Buffer   // [T, D] float32 scratch for sums over tensor ranks; in npu.FP32 Norm's memory
 	Gradients Scratch      // used in a backward pass
 
 	outputs []npu.Projection // arguments of Project
@@ -35,7 +36,7 @@ type Cache struct {
 // Scratch is what a backward pass shares between sublayers.
 type Scratch struct {
 	Norm   npu.Buffer // [T, D] gradient of a norm's output
-	All    npu.Buffer // [T, D] all rows of a gradient, if ranks divide them
+	All    npu.Buffer // [T, D] all rows of a gradient, if ranks divide them or its type is not float32
 	Part   npu.Buffer // this rank's rows of Norm's values if ranks divide them, else Norm
 	Leaves npu.Leaves // leaves of the T rows
 	Own    npu.Leaves // leaves of this rank's rows
@@ -75,7 +76,7 @@ func (p *Pass) Gather(x npu.Buffer, bounds []int, width int) {
 func (p *Pass) Normalize(x, weight npu.Buffer) {
 	o := &p.Own
 	if n := o.Rows(); n > 0 {
-		p.Dev.RMSNorm(p.Norm.Slice(o.Lo*p.Width, o.Hi*p.Width), x, weight, n, p.Eps)
+		p.Dev.RMSNorm(p.ownRows(p.Norm), x, weight, n, p.Eps)
 	}
 	if o.Bounds != nil {
 		p.Gather(p.Norm, o.Bounds, p.Width)
@@ -98,17 +99,31 @@ func (p *Pass) Project(x, weight npu.Buffer, outputs ...npu.Projection) {
 // Linear computes y = start + x wᵀ, summed over the tensor ranks. x has all rows; y and start, which may be the
 // same, have this rank's.
 func (p *Pass) Linear(y, start, x npu.Buffer, w npu.Matrix) {
-	if p.Carry != nil {
-		p.sum(y, start, p.Norm, true, w.Rows, func(y npu.Buffer, lo, hi int, add bool) {
-			p.Dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, continued(add))
-		})
+	product := func(y npu.Buffer, lo, hi int, add bool) {
+		p.Dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, continued(add))
+	}
+	if p.Carry != nil && !p.rounds() { // the chains start from start
+		p.sum(y, start, p.Sum, true, w.Rows, product)
 		return
 	}
 	if y.Addr() != start.Addr() {
 		p.Dev.Copy(y, start)
 	}
-	p.Dev.Linear(y, x, w, npu.Buffer{}, p.Rows, npu.Add)
+	if p.Carry == nil {
+		p.Dev.Linear(y, x, w, npu.Buffer{}, p.Rows, npu.Add)
+		return
+	}
+	own := p.ownRows(p.Sum)
+	p.sum(own, npu.Buffer{}, p.Sum, false, w.Rows, product)
+	p.Dev.Add(y, own)
 }
+
+// rounds reports whether activations are of another type than the residual stream. Then a product is a sum on
+// its own, which is added to the stream once it is complete (see npu.Add).
+func (p *Pass) rounds() bool { return p.Norm.DType() != npu.Float32 }
+
+// ownRows returns this rank's rows of x [T, D].
+func (p *Pass) ownRows(x npu.Buffer) npu.Buffer { return x.Slice(p.Own.Lo*p.Width, p.Own.Hi*p.Width) }
 
 // continued returns how a product treats the values in its output: it continues them or overwrites them.
 func continued(add bool) npu.Start {
@@ -135,16 +150,30 @@ func (p *Pass) sum(y, start, scratch npu.Buffer, started bool, width int,
 	})
 }
 
-// AllRows returns all rows of dx, which has this rank's.
+// AllRows returns all rows of dx, which has this rank's rows of the residual stream's gradient, as activations.
 func (p *Pass) AllRows(dx npu.Buffer) npu.Buffer {
-	o, all := &p.Own, p.Gradients.All
-	if o.Bounds == nil {
+	if p.Own.Bounds == nil && !p.rounds() {
 		return dx
 	}
-	if o.Rows() > 0 {
-		p.Dev.Copy(all.Slice(o.Lo*p.Width, o.Hi*p.Width), dx)
+	return p.complete(p.Gradients.All, dx)
+}
+
+// ResidualRows returns all rows of dx, which has this rank's, in float32.
+func (p *Pass) ResidualRows(dx npu.Buffer) npu.Buffer {
+	if p.Own.Bounds == nil {
+		return dx
 	}
-	p.Gather(all, o.Bounds, p.Width)
+	return p.complete(p.Sum, dx)
+}
+
+// complete sets all to the values of all ranks' rows of dx.
+func (p *Pass) complete(all, dx npu.Buffer) npu.Buffer {
+	if p.Own.Rows() > 0 {
+		p.Dev.Convert(p.ownRows(all), dx)
+	}
+	if p.Own.Bounds != nil {
+		p.Gather(all, p.Own.Bounds, p.Width)
+	}
 	return all
 }
 
@@ -164,8 +193,13 @@ func (p *Pass) linearBackwardInput(dx, scratch npu.Buffer, products []npu.Produc
 		p.Dev.LinearBackwardInput(dx, products, p.Rows, false)
 		return
 	}
+	sum := dx
+	if p.rounds() {
+		sum, scratch = p.ownRows(p.Sum), p.Sum
+		defer p.Dev.Convert(dx, sum)
+	}
 	width := products[0].W.Cols
-	p.sum(dx, npu.Buffer{}, scratch, false, width, func(dx npu.Buffer, lo, hi int, add bool) {
+	p.sum(sum, npu.Buffer{}, scratch, false, width, func(dx npu.Buffer, lo, hi int, add bool) {
 		part := slices.Clone(products)
 		for i := range part {
 			n := part[i].W.Rows

@@ -1,10 +1,12 @@
 package tensor
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/bf16"
 	"github.com/easyrl/easyrl/npu/host"
 )
 
@@ -15,8 +17,47 @@ const BlockValues = 1 << 18
 // farBlock replaces BlockValues on a device with its own memory, where each block costs a wait.
 const farBlock = 1 << 23
 
-// Transfer moves tensors between a device and host memory, block by block.
+// Transfer moves tensors between a device and host memory, block by block. On the host values are float32; those
+// of a tensor in bfloat16 are rounded on their way to the device.
 type Transfer struct{ npu.Device }
+
+// widened calls use with float32 memory for the values of m, which it frees afterwards: the memory of m or, if m's type
+// is another one, a temporary copy. Before use, load fills the copy with the values of m; after use, store converts
+// the copy to m.
+func (d Transfer) widened(m npu.Matrix, load, store bool, use func(m npu.Matrix) error) error {
+	if m.DType() == npu.Float32 {
+		return use(m)
+	}
+	values, err := d.Alloc(npu.Float32, m.Len(), npu.Activations)
+	if err != nil {
+		return fmt.Errorf("convert %d values: %w", m.Len(), err)
+	}
+	defer d.Free(values)
+	if load {
+		d.Convert(values, m.Buffer)
+	}
+	wide := m
+	wide.Buffer = values
+	if err := use(wide); err != nil {
+		return err
+	}
+	if store {
+		d.Convert(m.Buffer, values)
+	}
+	return nil
+}
+
+// rounded returns vals as a tensor of the given type holds them.
+func rounded(vals []float32, dtype npu.DType) []float32 {
+	if dtype != npu.BFloat16 {
+		return vals
+	}
+	out := make([]float32, len(vals))
+	for i, v := range vals {
+		out[i] = bf16.Round(v).Float()
+	}
+	return out
+}
 
 // Blocks splits p at multiples of npu.MatrixBlock rows, where a device's layout can be cut. A vector
 // is one block. first is the row-major index of the block's first value; matrix is the
@@ -49,21 +90,28 @@ func (d Transfer) block(p *Param, first, n int) npu.Matrix {
 // Set writes a block of row-major values to p and the sums of its panels to the sums
 // of p. It rejects values that are not finite.
 func (d Transfer) Set(p *Param, first int, vals []float32, sums []uint64) error {
-	m := d.block(p, first, len(vals))
+	vals = rounded(vals, p.Buffer.DType())
+	return d.widened(d.block(p, first, len(vals)), false, true, func(m npu.Matrix) error {
+		d.write(m, vals)
+		laid := m.Float32s()
+		if laid == nil {
+			laid = p.Shape().Pack(nil, vals)
+		}
+		run, at := p.Shape().PanelLen(), p.Shape().PanelAt(first)
+		if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device)) {
+			return nil
+		}
+		return p.CheckFinite(vals, first)
+	})
+}
+
+// write copies row-major values to a block of float32.
+func (d Transfer) write(m npu.Matrix, vals []float32) {
 	if m.Cols == 0 {
 		d.Upload(m.Buffer, vals)
 	} else {
 		d.PackMatrix(m, vals)
 	}
-	laid := m.Float32s()
-	if laid == nil {
-		laid = p.Shape().Pack(nil, vals)
-	}
-	run, at := p.Shape().PanelLen(), p.Shape().PanelAt(first)
-	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device)) {
-		return nil
-	}
-	return p.CheckFinite(vals, first)
 }
 
 // SetPacked writes a block of panels to p and their sums to the sums of p. It rejects values that
@@ -73,20 +121,23 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 	run := p.Shape().PanelLen()
 	at, n := first/run, len(vals)/run
 	part := p.Shape().Part(at, n)
-	mem := p.Buffer.Float32s()
-	if mem == nil { // the host cannot write the layout
+	if !p.Buffer.OnHost() { // the host cannot write the layout
 		if err := p.paddingError(part.CheckPadding(vals)); err != nil {
 			return err
 		}
 		return d.Set(p, first, part.Unpack(vals), sums)
 	}
-	own := mem[first : first+len(vals)]
-	if !host.CopySum(own, vals, run, sums[at:at+n], npu.Threads(d.Device)) {
-		if err := p.CheckFinite(part.Unpack(own), first); err != nil {
-			return err
+	vals = rounded(vals, p.Buffer.DType())
+	block := npu.Matrix{Buffer: p.Buffer.Slice(first, first+len(vals))}
+	return d.widened(block, false, true, func(m npu.Matrix) error {
+		own := m.Float32s()
+		if !host.CopySum(own, vals, run, sums[at:at+n], npu.Threads(d.Device)) {
+			if err := p.CheckFinite(part.Unpack(own), first); err != nil {
+				return err
+			}
 		}
-	}
-	return p.paddingError(part.CheckPadding(own))
+		return p.paddingError(part.CheckPadding(own))
+	})
 }
 
 // Get returns the row-major values of block m. It reuses vals if they fit.
@@ -97,12 +148,14 @@ func (d Transfer) Get(vals []float32, m npu.Matrix) ([]float32, error) {
 
 // read copies the row-major values of a block to vals and waits.
 func (d Transfer) read(vals []float32, m npu.Matrix) error {
-	if m.Cols == 0 {
-		d.Download(vals, m.Buffer)
-	} else {
-		d.UnpackMatrix(vals, m)
-	}
-	return d.Sync()
+	return d.widened(m, true, false, func(m npu.Matrix) error {
+		if m.Cols == 0 {
+			d.Download(vals, m.Buffer)
+		} else {
+			d.UnpackMatrix(vals, m)
+		}
+		return d.Sync()
+	})
 }
 
 // Read copies the row-major values of p to dst and waits.
@@ -110,25 +163,26 @@ func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.mat
 
 // Write copies the row-major values of src to p, also those that are not finite. The device's next
 // Sync reports failures.
-func (d Transfer) Write(p *Param, src []float32) {
-	if p.Cols == 0 {
-		d.Upload(p.Buffer, src)
-	} else {
-		d.PackMatrix(p.matrix(), src)
-	}
+func (d Transfer) Write(p *Param, src []float32) error {
+	return d.widened(p.matrix(), false, true, func(m npu.Matrix) error {
+		d.write(m, src)
+		return nil
+	})
 }
 
 // Sums sets sums[i] to the hashes of the panels of ps[i] (see host.Sums) and waits. The device
 // computes them unless the host can read its memory.
 func (d Transfer) Sums(ps Params, sums [][]uint64) error {
-	if len(ps) > 0 && ps[0].Buffer.Float32s() != nil {
-		if err := d.Sync(); err != nil {
-			return err
-		}
+	if len(ps) > 0 && ps[0].Buffer.OnHost() {
 		for i := range ps {
-			host.CopySum(nil, ps[i].Buffer.Float32s(), ps[i].Shape().PanelLen(), sums[i], npu.Threads(d.Device))
+			if err := d.ReadPanels(nil, &ps[i], sums[i]); err != nil {
+				return err
+			}
 		}
 		return nil
+	}
+	if len(ps) > 0 && ps[0].Buffer.DType() != npu.Float32 {
+		return d.widenedSums(ps, sums)
 	}
 	matrices := make([]npu.Matrix, len(ps))
 	var all []uint64
@@ -141,6 +195,23 @@ func (d Transfer) Sums(ps Params, sums [][]uint64) error {
 	}
 	for i := range sums {
 		all = all[copy(sums[i], all):]
+	}
+	return nil
+}
+
+// widenedSums is Sums for tensors of another type than float32, block by block.
+func (d Transfer) widenedSums(ps Params, sums [][]uint64) error {
+	for i := range ps {
+		p := &ps[i]
+		for first, block := range d.Blocks(p) {
+			err := d.widened(block, true, false, func(m npu.Matrix) error {
+				at := p.Shape().PanelAt(first)
+				return d.SumPanels(sums[i][at:at+max(1, m.Len()/p.Shape().PanelLen())], []npu.Matrix{m})
+			})
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -161,15 +232,17 @@ func (d Transfer) Fill(p *Param, vals []float32, read func(vals []float32, first
 	return vals, nil
 }
 
-// ReadPanels copies the panels of p to dst and sums them.
+// ReadPanels copies the panels of p to dst, unless it is nil, and sums them.
 func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) error {
 	run := p.Shape().PanelLen()
-	if mem := p.Buffer.Float32s(); mem != nil {
-		if err := d.Sync(); err != nil {
-			return err
-		}
-		host.CopySum(dst, mem, run, sums, npu.Threads(d.Device))
-		return nil
+	if p.Buffer.OnHost() {
+		return d.widened(npu.Matrix{Buffer: p.Buffer}, true, false, func(m npu.Matrix) error {
+			if err := d.Sync(); err != nil {
+				return err
+			}
+			host.CopySum(dst, m.Float32s(), run, sums, npu.Threads(d.Device))
+			return nil
+		})
 	}
 	var vals, laid []float32
 	for first, m := range d.Blocks(p) {

@@ -233,7 +233,7 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 func described(t *testing.T, cfg *configs.Config, c *model.Config, p parallel.Process) *Findings {
 	t.Helper()
 	var tokens memory.Tokens
-	tokens.AddPrompt(30, 128, &cfg.Rollout)
+	tokens.AddPrompt(30, 128, cfg)
 	f := &Findings{Task: "train", OK: true}
 	require.NoError(t, f.AddRanks(cfg, c))
 	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, p)

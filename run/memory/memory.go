@@ -105,9 +105,12 @@ func OfTorch(cfg *configs.Config, shape *model.Config, holdsWeights bool, each e
 	return n
 }
 
+// float32Bytes is the size of a value on its way to servers and files, whatever the numerics.
+const float32Bytes = 4
+
 // sampling adds what sampling needs.
 func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Config) {
-	weights := 4 * shape.NumParams() // bytes of one copy in float32
+	weights := float32Bytes * shape.NumParams()
 	exact, other := servers(&cfg.Inference)
 	if len(n.Ranks) > 0 && n.WholeCopies == 0 {
 		// Weights are gathered from the ranks tensor by tensor: one tensor for each server, one for the checksum,
@@ -124,9 +127,9 @@ func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Co
 	n.Instances = cfg.Inference.Instances
 	if n.Instances > 0 {
 		cache := each.Cache(shape)
-		n.Pages, n.Cache = cache.Pages, cache.Bytes()
+		n.Pages, n.Cache = cache.Pages, cache.Bytes(cfg.Numerics())
 		n.EngineRows = each.Rows(shape.MaxPositions)
-		n.Running = model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
+		n.Running = model.RunnerBytes(shape, cfg.Numerics(), n.EngineRows, each.MaxRunning)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/arch"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -103,7 +104,8 @@ func TestActivations(t *testing.T) {
 		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{Leaf: test.sequence, Step: test.step}, true,
 			parallel.Process{Size: 1})
 		require.Equal(t, test.rows, n.Rows)
-		require.Equal(t, model.ActivationBytes(shape, test.rows, test.sequence, test.rows, false), n.Activations)
+		require.Equal(t, model.ActivationBytes(shape, npu.FP32, test.rows, test.sequence, test.rows, false),
+			n.Activations)
 	}
 }
 

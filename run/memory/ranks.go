@@ -3,6 +3,7 @@ package memory
 import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -50,26 +51,29 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Proces
 		return
 	}
 	n.Saved += largestTensor(shape)
-	n.Whole = int64(n.WholeCopies) * 4 * shape.NumParams()
+	n.Whole = int64(n.WholeCopies) * weightBytes(cfg) * shape.NumParams()
 }
 
 // rank returns the memory of a rank that holds a part of the models.
 func (n *Need) rank(part *model.Config, rank int, cfg *configs.Config, savedVersions int) Rank {
 	mesh := cfg.Parallel.Mesh()
 	coord := mesh.Coord(rank)
-	weights := 4 * part.NumParams() // bytes of one copy in float32
+	weights := weightBytes(cfg) * part.NumParams() // of one copy
 	r := Rank{Rank: rank, Weights: int64(n.Copies) * weights, InFlight: mesh.PP - coord.PP}
-	r.Gradients, r.Moments = updated(part, coord.DP, mesh.DP, cfg.Parallel.Zero)
+	r.Gradients, r.Moments = updated(part, coord.DP, mesh.DP, cfg)
 	if coord.DP == 0 { // only the first replica saves weights, which are the same on all
-		r.Saved = int64(savedVersions) * weights
+		r.Saved = int64(savedVersions) * float32Bytes * part.NumParams()
 	}
 	if coord.DP == 0 || cfg.Parallel.Zero > 0 { // with ZeRO, each replica saves the moments of its pieces
 		r.Saved += r.Moments
 	}
-	r.Pass = model.ActivationBytes(part, n.Rows, n.leaf, n.Rows, cfg.Train.Recompute)
+	r.Pass = model.ActivationBytes(part, cfg.Numerics(), n.Rows, n.leaf, n.Rows, cfg.Train.Recompute)
 	r.Activations = int64(r.InFlight) * r.Pass
 	return r
 }
+
+// weightBytes returns the size of a weight.
+func weightBytes(cfg *configs.Config) int64 { return int64(cfg.Numerics().Type().Size()) }
 
 // largestTensor returns the size of a decoder's largest tensor in float32.
 func largestTensor(shape *model.Config) (largest int64) {
@@ -81,18 +85,22 @@ func largestTensor(shape *model.Config) (largest int64) {
 }
 
 // updated returns the memory of the gradients and moments of a replica's part: 8 bytes per parameter each, for
-// 64-bit sums and for two moments in float32. With ZeRO stage 1, a replica keeps only the moments of its pieces.
-// With stage 2, it also keeps only the gradient sums of its pieces of the layers, and complete sums of the two
-// layers that a backward pass works on.
-func updated(part *model.Config, replica, replicas, zero int) (gradients, moments int64) {
+// 64-bit sums and for two moments in float32. Masters, if there are any, count as moments. With ZeRO stage 1, a replica
+// keeps only the moments of its pieces. With stage 2, it also keeps only the gradient sums of its pieces of the layers,
+// and complete sums of the two layers that a backward pass works on.
+func updated(part *model.Config, replica, replicas int, cfg *configs.Config) (gradients, moments int64) {
+	zero, each := cfg.Parallel.Zero, int64(8) // each is the moments' bytes of a parameter
+	if cfg.Numerics() == npu.BF16 {
+		each += 4
+	}
 	if zero == 0 || replicas == 1 {
-		return model.GradientBytes(part), 8 * part.NumParams()
+		return model.GradientBytes(part), each * part.NumParams()
 	}
 	params := part.Params()
 	inLayers := int64(0)
 	for _, p := range params.Pieces(replica, replicas) {
 		values := int64(p.Shape().Values())
-		moments += 8 * values
+		moments += each * values
 		if p.Layer >= 0 {
 			inLayers += 8 * values
 		}

@@ -112,7 +112,7 @@ func TestMicroBatchRows(t *testing.T) {
 				test.minibatches, test.micro
 			cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 32, 8, 120
 			var tokens Tokens
-			tokens.AddPrompt(36, 1000, &cfg.Rollout)
+			tokens.AddPrompt(36, 1000, &cfg)
 			require.Equal(t, Tokens{Sequence: 36 + 120, Leaf: 996, Step: 32 * 996}, tokens)
 			require.Equal(t, test.want, tokens.MicroBatchRows(&cfg, test.sft))
 		})
@@ -125,7 +125,7 @@ func TestLeaf(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 2, 8, 1001
 	var tokens Tokens
-	tokens.AddPrompt(96, 10_000, &cfg.Rollout)
+	tokens.AddPrompt(96, 10_000, &cfg)
 	require.Equal(t, Tokens{Sequence: 96 + 1001, Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
 	sft := Demonstrations([]trainer.Demonstration{
 		{Prompt: make([]int32, 30), Spans: rollout.Demonstrated(make([]int32, 70))},

@@ -15,11 +15,12 @@ type Tokens struct {
 
 // AddPrompt raises t to cover steps whose prompts all have the given number of tokens. positions is the model's
 // context.
-func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
+func (t *Tokens) AddPrompt(prompt, positions int, cfg *configs.Config) {
+	r := &cfg.Rollout
 	response := min(r.MaxTokens, positions-prompt)
 	group := prompt + r.GroupSize*response
 	t.Sequence = max(t.Sequence, prompt+response)
-	t.Leaf = max(t.Leaf, prompt+response, min(group, attention.LeafRows(prompt)))
+	t.Leaf = max(t.Leaf, prompt+response, min(group, attention.LeafRows(cfg.Numerics(), prompt)))
 	t.Step = max(t.Step, r.PromptsPerStep*group)
 }
 

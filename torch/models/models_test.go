@@ -42,7 +42,7 @@ func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	w, err = model.NewWeights(dev, shape, npu.Weights)
 	require.NoError(t, err)
-	w.Init(1)
+	require.NoError(t, w.Init(1))
 	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
 	return dir, w, dev
 }
@@ -170,7 +170,7 @@ func TestChecksum(t *testing.T) {
 	again, err := Checksum(dir)
 	require.NoError(t, err)
 	require.Equal(t, one, again)
-	w.Init(2)
+	require.NoError(t, w.Init(2))
 	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
 	other, err := Checksum(dir)
 	require.NoError(t, err)

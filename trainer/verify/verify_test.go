@@ -33,7 +33,7 @@ func models(t *testing.T) *trimodel.Models {
 		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1},
 		npu.Weights)
 	require.NoError(t, err)
-	w.Init(3)
+	require.NoError(t, w.Init(3))
 	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep,
 		Temperature: 0.8,
 		Format:      optim.FixedPoint(1000, 100)})
@@ -44,7 +44,7 @@ func models(t *testing.T) *trimodel.Models {
 	})
 	_, err = m.Publish(t.Context(), 3)
 	require.NoError(t, err)
-	m.Policy.Weights.Init(4)
+	require.NoError(t, m.Policy.Weights.Init(4))
 	return m
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/backend/session"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model/source"
+	"github.com/easyrl/easyrl/npu"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -85,7 +86,11 @@ func (w *world) write(dir string, number int64) error {
 	models := &w.cfg.Models
 	return models.WriteCheckpoint(dir, func(name trimodel.Tensors) []checkpoint.Source {
 		which := slices.IndexFunc(models.Stored(), func(s trimodel.Stored) bool { return s.Tensors == name })
-		return w.gatherCopies(which, number).sources()
+		dtype := npu.Float32
+		if name.Kind == trimodel.Weights {
+			dtype = models.Numerics.Type()
+		}
+		return w.gatherCopies(which, number).sources(dtype)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -151,13 +152,14 @@ func (g *gathered) each(use source.Use) error {
 }
 
 // sources returns the tensors of the complete decoder, for a checkpoint. Writing a tensor reads it from
-// the ranks.
-func (g *gathered) sources() (all []checkpoint.Source) {
+// the ranks, whose values are of the given type.
+func (g *gathered) sources(dtype npu.DType) (all []checkpoint.Source) {
 	params := g.shape.Params()
 	for i := range params {
 		p := &params[i]
 		write := func(dst []float32) error { return g.read(p, dst) }
-		all = append(all, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: write})
+		all = append(all, checkpoint.Source{Name: p.Name, DType: model.StoredType(dtype),
+			Shape: p.Shape().RowShape(), Write: write})
 	}
 	return all
 }

@@ -224,13 +224,21 @@ func (m *Models) setUp(w *world) error {
 	if m.cfg.Models.Reference {
 		names = append(names, trimodel.Tensors{Role: backend.Reference})
 	}
-	scatter := w.scatter(names...)
+	uses := []source.Use{w.scatter(names...)}
+	if m.cfg.Models.Numerics.Type() != npu.Float32 {
+		uses = append(uses, w.scatter(trimodel.Tensors{Role: backend.Policy, Kind: trimodel.Master}))
+	}
 	sums := m.shape.Params().Sums()
 	err := m.each(func(i int, p *tensor.Param, values []float32) error {
 		if err := p.Sum(values, sums[p.Name], npu.Threads(m.dev)); err != nil {
 			return err
 		}
-		return scatter(i, p, values)
+		for _, use := range uses {
+			if err := use(i, p, values); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -272,7 +280,7 @@ func (m *Models) Close() {
 func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
 
 // LeafRows returns attention.LeafRows: gradients are summed leaf by leaf.
-func (m *Models) LeafRows(prompt int) int { return attention.LeafRows(prompt) }
+func (m *Models) LeafRows(prompt int) int { return attention.LeafRows(m.cfg.Models.Numerics, prompt) }
 
 // SetTrack does nothing: ranks have tracks of their own.
 func (m *Models) SetTrack(trace.Track) {}

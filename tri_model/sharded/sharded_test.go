@@ -42,7 +42,12 @@ func shapes() map[string]*model.Config {
 
 func openCPU(t testing.TB, threads int) npu.Device {
 	t.Helper()
-	dev, err := cpu.Open(npu.FP32, threads)
+	return openIn(t, npu.FP32, threads)
+}
+
+func openIn(t testing.TB, n npu.Numerics, threads int) npu.Device {
+	t.Helper()
+	dev, err := cpu.Open(n, threads)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev
@@ -50,9 +55,9 @@ func openCPU(t testing.TB, threads int) npu.Device {
 
 func start(t testing.TB, dev npu.Device, c *model.Config) *model.Weights {
 	t.Helper()
-	w, err := model.NewWeights(dev, c, npu.Weights)
+	w, err := model.NewMasters(dev, c)
 	require.NoError(t, err)
-	w.Init(7)
+	require.NoError(t, w.Init(7))
 	return w
 }
 
@@ -75,7 +80,7 @@ func open(t testing.TB, c *model.Config, cfg Config) *Models {
 // openOver opens models whose ranks use what over returns for their transports.
 func openOver(t testing.TB, c *model.Config, cfg Config, over func(*parallel.Local) parallel.Transport) *Models {
 	t.Helper()
-	dev := openCPU(t, 1)
+	dev := openIn(t, cfg.Models.Numerics, 1)
 	var ends []parallel.Transport
 	for _, end := range parallel.NewLocal(cfg.Mesh.Size()) {
 		ends = append(ends, over(end))
@@ -188,7 +193,7 @@ func hashOf(t testing.TB, dir string) string {
 // one returns the checkpoint of one rank.
 func one(t testing.TB, c *model.Config, cfg trimodel.Config, steps int) string {
 	t.Helper()
-	dev := openCPU(t, 1)
+	dev := openIn(t, cfg.Numerics, 1)
 	m, err := trimodel.New(dev, start(t, dev, c), cfg)
 	require.NoError(t, err)
 	defer m.Close()
@@ -236,6 +241,31 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// In npu.BF16 ranks also divide master weights.
+func TestMeshesInBF16(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	c.HeadDim = 16 // ranks divide the terms of products at multiples of 16
+	cfg := config()
+	cfg.Numerics, cfg.Reference, cfg.OldPolicy = npu.BF16, true, loss.PreviousStep
+	want := hashOf(t, one(t, c, cfg, 2))
+	for name, own := range map[string]Config{
+		"dp2":              {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}},
+		"dp2, zero 1":      {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 1},
+		"dp3, zero 2":      {Mesh: parallel.Mesh{DP: 3, TP: 1, PP: 1}, Zero: 2},
+		"tp2":              {Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}},
+		"tp2, sequence":    {Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, Sequence: true},
+		"pp2":              {Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}},
+		"dp2, tp2 and pp2": {Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Zero: 2, Sequence: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own.Models = cfg
+			require.Equal(t, want, hashOf(t, train(t, open(t, c, own), c, 1, 2)))
+		})
 	}
 }
 
@@ -306,8 +336,18 @@ func valuesOfCheckpoint(t *testing.T, dir string) (all []float32) {
 // A checkpoint of one mesh continues on any other.
 func TestRestoreOnAnotherMesh(t *testing.T) {
 	t.Parallel()
+	for _, n := range []npu.Numerics{npu.FP32, npu.BF16} {
+		t.Run(n.String(), func(t *testing.T) {
+			t.Parallel()
+			testRestore(t, n)
+		})
+	}
+}
+
+func testRestore(t *testing.T, n npu.Numerics) {
 	c, cfg := shapes()["qwen2"], config()
-	cfg.OldPolicy = loss.PreviousStep
+	c.HeadDim = 16
+	cfg.OldPolicy, cfg.Numerics = loss.PreviousStep, n
 	want := hashOf(t, one(t, c, cfg, 4))
 	dir := train(t, open(t, c, Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, Models: cfg}), c, 1, 1)
 	for i, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}},
@@ -317,7 +357,7 @@ func TestRestoreOnAnotherMesh(t *testing.T) {
 		require.NoError(t, m.Restore(t.Context(), dir, i+1, 0))
 		dir = train(t, m, c, i+2, i+2)
 	}
-	dev := openCPU(t, 1)
+	dev := openIn(t, n, 1)
 	m, err := trimodel.New(dev, start(t, dev, c), cfg)
 	require.NoError(t, err)
 	defer m.Close()

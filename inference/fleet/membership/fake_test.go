@@ -177,7 +177,7 @@ func tinyWeights(t *testing.T, version int64) *model.Snapshot {
 	require.NoError(t, err)
 	w, err := model.NewWeights(dev, tinyShape(t), npu.Weights)
 	require.NoError(t, err)
-	w.Init(1)
+	require.NoError(t, w.Init(1))
 	require.NoError(t, dev.Sync())
 	return model.NewSnapshot(w, version)
 }

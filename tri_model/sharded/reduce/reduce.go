@@ -73,11 +73,15 @@ func (w *Ranks) Spread(ctx context.Context, role *trimodel.Trained) error {
 	if !w.divides() {
 		return nil
 	}
-	values, done := floats(w.Device, role.Weights.Arena())
+	arena, counts := role.Weights.Arena(), role.Weights.Counts(w.Data.Size())
+	for i := range counts {
+		counts[i] = counts[i] * arena.DType().Size() / npu.Float32.Size()
+	}
+	values, done := floats(w.Device, arena.As(npu.Float32)) // any values travel as words, whose bits stay as they are
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
-	if err := parallel.AllGather(ctx, w.Data, values, role.Weights.Counts(w.Data.Size())); err != nil {
+	if err := parallel.AllGather(ctx, w.Data, values, counts); err != nil {
 		return err
 	}
 	done()
