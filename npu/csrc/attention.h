@@ -3,15 +3,8 @@
 #ifndef EASYRL_ATTENTION_H
 #define EASYRL_ATTENTION_H
 
+#include "attention_forward.h"
 #include "attention_tile.h"
-
-typedef struct {
-  att_forest f;
-  float *out, *stats;
-  const float *q, *k, *v;
-  float *scratch;
-  int64_t part; /* floats of scratch per thread */
-} att_forward;
 
 /* Raises the lanes' maxima m to those of the scores s of a tile of keys, replaces s by weights,
  * adds the weights to the sums l, and stores in a the factors that the maxima's change gives the sums
@@ -119,23 +112,9 @@ static void att_forward_tile(const att_forward *a, const att_tile *t, int32_t th
   att_write(a->out, lanes.at, all->o, il, f, t->lanes);
 }
 
-static void att_forward_block(void *arg, int64_t task, int32_t thread) {
-  const att_forward *a = arg;
-  int64_t block = a->f.n_blocks - 1 - task / a->f.h.kv; /* longest first: later blocks of a sequence */
-  for (int64_t i = 0; i < att_block_tiles(&a->f, block); i++) {
-    att_tile t = att_tile_of(&a->f, block, (int32_t)(task % a->f.h.kv), i);
-    att_forward_tile(a, &t, thread);
-  }
-}
-
-static void kernel_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v,
-                             easyrl_segments segments, easyrl_heads h) {
-  att_forward a = {.out = out, .stats = stats, .q = q, .k = k, .v = v};
-  att_forest_measure(&a.f, segments, h);
-  a.part = 4 * ATT_LANES * a.f.dim_padded + ATT_PASS * ATT_LANES + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16);
-  a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
-  if (!a.scratch) return;
-  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_forward_block, &a);
+/* Floats of scratch per thread. */
+static int64_t att_forward_floats(const att_forest *f) {
+  return 4 * ATT_LANES * f->dim_padded + ATT_PASS * ATT_LANES + round_up(f->depth * (int64_t)sizeof(att_span) / 4, 16);
 }
 
 #include "attention_backward.h"

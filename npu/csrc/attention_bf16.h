@@ -8,7 +8,7 @@
 #ifndef EASYRL_ATTENTION_BF16_H
 #define EASYRL_ATTENTION_BF16_H
 
-#include "attention_forest.h"
+#include "attention_forward.h"
 #include "mma.h"
 
 #define ATT_PANEL ((int64_t)ATT_KEYS * MMA_B) /* floats of a panel of ATT_KEYS terms */
@@ -294,15 +294,6 @@ static void att_query_end(att_query *x, value *out, const int64_t *at, float *il
 
 /* The forward pass. */
 
-typedef struct {
-  att_forest f;
-  value *out;
-  float *stats;
-  const value *q, *k, *v;
-  float *scratch;
-  int64_t part; /* floats of scratch per thread */
-} att_forward;
-
 static void att_forward_tile(const att_forward *a, const att_tile *t, int32_t thread) {
   const att_forest *f = &a->f;
   float *cursor = a->scratch + thread * a->part, il[ATT_LANES];
@@ -332,23 +323,9 @@ static void att_forward_tile(const att_forward *a, const att_tile *t, int32_t th
     a->stats[2 * lanes.at[i]] = x.all->m[i], a->stats[2 * lanes.at[i] + 1] = il[i];
 }
 
-static void att_forward_block(void *arg, int64_t task, int32_t thread) {
-  const att_forward *a = arg;
-  int64_t block = a->f.n_blocks - 1 - task / a->f.h.kv; /* longest first: later blocks of a sequence */
-  for (int64_t i = 0; i < att_block_tiles(&a->f, block); i++) {
-    att_tile t = att_tile_of(&a->f, block, (int32_t)(task % a->f.h.kv), i);
-    att_forward_tile(a, &t, thread);
-  }
-}
-
-static void kernel_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v,
-                             easyrl_segments segments, easyrl_heads h) {
-  att_forward a = {.out = out, .stats = stats, .q = q, .k = k, .v = v};
-  att_forest_measure(&a.f, segments, h);
-  a.part = round_up(att_query_floats(h.dim) + a.f.depth * (int64_t)sizeof(att_span) / 4 + 16, 16);
-  a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
-  if (!a.scratch) return;
-  pool_run(d->pool, (int64_t)a.f.n_blocks * h.kv, att_forward_block, &a);
+/* Floats of scratch per thread. */
+static int64_t att_forward_floats(const att_forest *f) {
+  return round_up(att_query_floats(f->h.dim) + f->depth * (int64_t)sizeof(att_span) / 4 + 16, 16);
 }
 
 #include "attention_backward.h"

@@ -1,18 +1,12 @@
-/* The key-value cache and attention of rows of sequences over it, in FP32.
+/* Attention of rows of sequences over the key-value cache, in FP32.
  *
  * A lane is a row of a block, which has rows of one sequence, in one of the query heads that read
- * the same key-value head. Lanes count through the heads of a row first, then through the rows.
- *
- * A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
- * so that a vector is one dimension of all the page's keys. Values are
- * [KV][PAGE][Dim]. */
+ * the same key-value head. Lanes count through the heads of a row first, then through the rows. */
 #ifndef EASYRL_ATTENTION_CACHED_H
 #define EASYRL_ATTENTION_CACHED_H
 
 #include "attention_tile.h"
-
-#define CACHE_PAGE EASYRL_PAGE_SIZE
-_Static_assert(CACHE_PAGE == VL, "a page is one vector");
+#include "cache.h"
 
 #if defined(SIMD_AVX512)
 #define CACHE_LANES 4 /* lanes, pages and vectors of a register block */
@@ -23,36 +17,7 @@ _Static_assert(CACHE_PAGE == VL, "a page is one vector");
 #define CACHE_PAGES 2
 #define CACHE_NV 2
 #endif
-#define CACHE_ROWS 16 /* rows per task of cache_write, and rows of a block that share a pass over the keys */
-
-typedef struct {
-  float *cache_k, *cache_v;
-  const float *k, *v;
-  const int32_t *slots;
-  int32_t t;
-  easyrl_heads h;
-} cache_rows;
-
-static void cache_write_rows(void *arg, int64_t task, int32_t thread) {
-  const cache_rows *a = arg;
-  int32_t kv = a->h.kv, dim = a->h.dim;
-  (void)thread;
-  for (int64_t t = task * CACHE_ROWS; t < min64(a->t, (task + 1) * CACHE_ROWS); t++) {
-    int64_t page = a->slots[t] / CACHE_PAGE, offset = a->slots[t] % CACHE_PAGE;
-    for (int32_t c = 0; c < kv; c++) {
-      float *base = a->cache_k + (page * kv + c) * CACHE_PAGE * dim + offset;
-      const float *row = a->k + (t * kv + c) * dim;
-      for (int32_t e = 0; e < dim; e++) base[(int64_t)e * CACHE_PAGE] = row[e];
-      memcpy(a->cache_v + ((page * kv + c) * CACHE_PAGE + offset) * dim, a->v + (t * kv + c) * dim, (size_t)dim * 4);
-    }
-  }
-}
-
-static void kernel_cache_write(easyrl_device *d, void *cache_k, void *cache_v, const void *k, const void *v,
-                               const int32_t *slots, int32_t t, easyrl_heads h) {
-  cache_rows a = {cache_k, cache_v, k, v, slots, t, h};
-  pool_run(d->pool, ceil_div(t, CACHE_ROWS), cache_write_rows, &a);
-}
+#define CACHE_ROWS 16 /* rows of a block that share a pass over the keys */
 
 typedef struct {
   float *out;

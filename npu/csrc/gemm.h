@@ -205,8 +205,8 @@ static int64_t linear_scratch(int64_t t, int64_t cols) {
   return round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(cols, GEMM_KC), 16) + 16;
 }
 
-static void kernel_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t,
-                          easyrl_start start) {
+static void kernel_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w,
+                          const void *bias, int32_t t, easyrl_start start) {
   (void)y_type;
   if (t <= 0 || w.rows <= 0) return;
   linear_job j = {.y = y, .x = x, .w = w, .bias = bias, .t = t, .start = start ? START_OUTPUT : bias ? START_BIAS : START_ZERO};

@@ -71,8 +71,8 @@ static void input_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products, int32_t n,
-                                         int32_t t, easyrl_start start) {
+static void kernel_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type,
+                                         const easyrl_product *products, int32_t n, int32_t t, easyrl_start start) {
   (void)dx_type;
   input_job j = {.dx = dx, .products = products, .n_products = n, .t = t, .cols = products[0].w.cols,
                  .start = start ? START_OUTPUT : START_ZERO};

@@ -60,8 +60,8 @@ static void norm_forward(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols,
-                            float eps) {
+static void kernel_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight,
+                            int32_t t, int32_t cols, float eps) {
   norm_args a = {.y = y, .x = x, .type = x_type, .w = weight, .t = t, .n = cols, .eps = eps};
   a.rows = max64(1, NORM_VALUES / cols);
   pool_run(d->pool, ceil_div(t, a.rows), norm_forward, &a);
@@ -177,12 +177,13 @@ static void norm_backward_unit(const norm_args *a, int64_t start, int64_t end, f
   }
 }
 
-static void kernel_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums d_weight, const void *dy, const void *x, easyrl_dtype x_type,
-                                     const void *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+static void kernel_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums d_weight, const void *dy, const void *x,
+                                     easyrl_dtype x_type, const void *weight, int32_t heads, int32_t cols, float eps,
+                                     int32_t add, easyrl_leaves leaves) {
   if (leaves.n == 0) return;
   int64_t t = (int64_t)leaves.rows * heads, part = round_up(t, 16);
-  norm_args a = {.dx = dx, .x = x, .type = x_type, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,
-                 .dw = d_weight, .leaves = leaves, .format = fixed_of(leaves.format)};
+  norm_args a = {.dx = dx, .x = x, .type = x_type, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads,
+                 .eps = eps, .dw = d_weight, .leaves = leaves, .format = fixed_of(leaves.format)};
   a.r = device_scratch(d, 2 * part + (int64_t)heads * cols);
   if (!a.r) return;
   a.b = a.r + part;

@@ -76,7 +76,8 @@ static int product_unpack_rows(float *dst, easyrl_matrix w, int64_t row, int64_t
 static void product_continue(const product_job *j, float *sums, int64_t row, int64_t rows, int64_t col) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t v = 0; v < PANEL && col + v < j->cols; v += VL)
-      v_store(sums + r * PANEL + v, v_load_n((const float *)j->y + (row + r) * j->cols + col + v, (int)min64(VL, j->cols - col - v)));
+      v_store(sums + r * PANEL + v, v_load_n((const float *)j->y + (row + r) * j->cols + col + v,
+                                             (int)min64(VL, j->cols - col - v)));
 }
 
 static void product_finish(const product_job *j, const float *sums, int64_t row, int64_t rows, int64_t col) {
@@ -138,8 +139,8 @@ static void product_run_tasks(easyrl_device *d, product_job *j) {
   pool_run(d->pool, j->grid.blocks * j->grid.chunks, product_task, j);
 }
 
-static void kernel_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t,
-                          easyrl_start start) {
+static void kernel_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w,
+                          const void *bias, int32_t t, easyrl_start start) {
   product_job j = {.y = y, .type = y_type, .cols = w.rows, .bias = bias, .start = start, .n_runs = ceil_div(w.cols, RUN_TERMS),
                    .terms = round_up(w.cols, MMA_STEP)};
   if (t <= 0 || w.rows <= 0 || !product_open(d, &j, t)) return;
@@ -159,8 +160,8 @@ static void input_list(product_job *j, const easyrl_product *products, int32_t n
   }
 }
 
-static void kernel_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products, int32_t n,
-                                         int32_t t, easyrl_start start) {
+static void kernel_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type,
+                                         const easyrl_product *products, int32_t n, int32_t t, easyrl_start start) {
   product_job j = {.y = dx, .type = dx_type, .cols = products->w.cols, .start = start, .by_rows = 1};
   input_list(&j, products, n);
   if (t <= 0 || j.cols <= 0 || !product_open(d, &j, t)) return;
@@ -213,7 +214,9 @@ static void weight_block(const weight_job *j, int64_t p, int64_t c0, int64_t col
 
 static int64_t weight_packed(void) { return round_up(mma_rows_len(WEIGHT_COLUMNS, WEIGHT_ROWS), 16); }
 
-static int64_t weight_scratch(void) { return weight_packed() + WEIGHT_ROWS * MMA_B + WEIGHT_PANELS * PANEL * (1 + WEIGHT_COLUMNS); }
+static int64_t weight_scratch(void) {
+  return weight_packed() + WEIGHT_ROWS * MMA_B + WEIGHT_PANELS * PANEL * (1 + WEIGHT_COLUMNS);
+}
 
 static void weight_task(void *arg, int64_t task, int32_t thread) {
   const weight_job *j = arg;

@@ -221,11 +221,12 @@ static void softmax_backward_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp, const float *stats,
-                                    const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
+static void kernel_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp,
+                                    const float *stats, const int32_t *targets, int32_t n, int32_t cols, int32_t first,
+                                    float inv_temp) {
   softmax_run(d, softmax_backward_task,
-              (softmax_job){.d_logits = d_logits, .logits = (float *)logits, .d_logp = d_logp, .stats = stats, .targets = targets, .n = n, .cols = cols,
-                            .first = first, .inv_temp = inv_temp});
+              (softmax_job){.d_logits = d_logits, .logits = (float *)logits, .d_logp = d_logp, .stats = stats,
+                            .targets = targets, .n = n, .cols = cols, .first = first, .inv_temp = inv_temp});
 }
 
 typedef struct {

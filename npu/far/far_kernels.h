@@ -125,7 +125,10 @@ static void far_unpack_matrix(easyrl_device *d, float *pinned, easyrl_matrix m) 
 ARGS(sum_panels, uint64_t *sums; easyrl_matrix *m; int32_t n;)
 RUN(sum_panels) {
   LIST(m);
-  for (int32_t i = 0; i < a->n; i++) TYPED(m[i].data, EASYRL_FLOAT32, a->m[i].cols ? far_matrix(d, a->m[i].rows, a->m[i].cols) : a->m[i].rows);
+  for (int32_t i = 0; i < a->n; i++) {
+    easyrl_matrix m = a->m[i];
+    TYPED(m[i].data, EASYRL_FLOAT32, m.cols ? far_matrix(d, m.rows, m.cols) : m.rows);
+  }
   CPU(sum_panels, a->sums, a->m, a->n);
 }
 static void far_sum_panels(easyrl_device *d, uint64_t *sums, const easyrl_matrix *m, int32_t n) {
@@ -160,7 +163,8 @@ RUN(linear) {
   if (a->bias) VALUES(bias, a->w.rows);
   CPU(linear, a->y, a->y_type, a->x, a->w, a->bias, a->t, a->start);
 }
-static void far_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias, int32_t t, easyrl_start start) {
+static void far_linear(easyrl_device *d, void *y, easyrl_dtype y_type, const void *x, easyrl_matrix w, const void *bias,
+                       int32_t t, easyrl_start start) {
   CALL(linear, y, y_type, x, w, bias, t, start);
 }
 
@@ -171,7 +175,8 @@ RUN(linear_backward_input) {
   for (int32_t i = 0; i < a->n; i++) VALUES(products[i].dy, (int64_t)a->t * a->products[i].w.rows), MATRIX(products[i].w);
   CPU(linear_backward_input, a->dx, a->dx_type, a->products, a->n, a->t, a->start);
 }
-static void far_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products, int32_t n, int32_t t, easyrl_start start) {
+static void far_linear_backward_input(easyrl_device *d, void *dx, easyrl_dtype dx_type, const easyrl_product *products,
+                                      int32_t n, int32_t t, easyrl_start start) {
   CALL_LIST(linear_backward_input, products, n, dx, dx_type, 0, n, t, start);
 }
 
@@ -182,7 +187,8 @@ RUN(linear_backward_weight) {
   VALUES(dy, (int64_t)a->leaves.rows * a->dw.rows), VALUES(x, (int64_t)a->leaves.rows * a->dw.cols);
   CPU(linear_backward_weight, a->dw, a->d_bias, a->dy, a->x, a->leaves);
 }
-static void far_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy, const void *x, easyrl_leaves leaves) {
+static void far_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const void *dy,
+                                       const void *x, easyrl_leaves leaves) {
   CALL(linear_backward_weight, dw, d_bias, dy, x, leaves);
 }
 
@@ -191,11 +197,13 @@ RUN(rms_norm) {
   VALUES(y, (int64_t)a->t * a->cols), TYPED(x, a->x_type, (int64_t)a->t * a->cols), VALUES(weight, a->cols);
   CPU(rms_norm, a->y, a->x, a->x_type, a->weight, a->t, a->cols, a->eps);
 }
-static void far_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t, int32_t cols, float eps) {
+static void far_rms_norm(easyrl_device *d, void *y, const void *x, easyrl_dtype x_type, const void *weight, int32_t t,
+                         int32_t cols, float eps) {
   CALL(rms_norm, y, x, x_type, weight, t, cols, eps);
 }
 
-ARGS(norm_linear, easyrl_projection *outputs; int32_t n; void *norm; const float *x; const void *weight; int32_t t, cols; float eps;)
+ARGS(norm_linear, easyrl_projection *outputs; int32_t n; void *norm; const float *x; const void *weight;
+     int32_t t, cols; float eps;)
 RUN(norm_linear) {
   LIST(outputs);
   VALUES(norm, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), VALUES(weight, a->cols);
@@ -208,19 +216,21 @@ RUN(norm_linear) {
   }
   if (d->valid) far_poison(a->norm, (int64_t)a->t * a->cols * (d->api->type == EASYRL_FLOAT32 ? 4 : 2)); /* scratch */
 }
-static void far_norm_linear(easyrl_device *d, const easyrl_projection *outputs, int32_t n, void *norm, const float *x, const void *weight, int32_t t,
-                            int32_t cols, float eps) {
+static void far_norm_linear(easyrl_device *d, const easyrl_projection *outputs, int32_t n, void *norm, const float *x,
+                            const void *weight, int32_t t, int32_t cols, float eps) {
   CALL_LIST(norm_linear, outputs, n, 0, n, norm, x, weight, t, cols, eps);
 }
 
-ARGS(rms_norm_backward, void *dx; easyrl_sums dw; const void *dy, *x; easyrl_dtype x_type; const void *weight; int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
+ARGS(rms_norm_backward, void *dx; easyrl_sums dw; const void *dy, *x; easyrl_dtype x_type; const void *weight;
+     int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
 RUN(rms_norm_backward) {
   int64_t n = (int64_t)a->leaves.rows * a->heads * a->cols;
   TYPED(dx, a->x_type, n), VALUES(dy, n), TYPED(x, a->x_type, n), VALUES(weight, a->cols), SUMS(dw, a->cols), LEAVES(leaves);
   CPU(rms_norm_backward, a->dx, a->dw, a->dy, a->x, a->x_type, a->weight, a->heads, a->cols, a->eps, a->add, a->leaves);
 }
-static void far_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums dw, const void *dy, const void *x, easyrl_dtype x_type, const void *weight, int32_t heads,
-                                  int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+static void far_rms_norm_backward(easyrl_device *d, void *dx, easyrl_sums dw, const void *dy, const void *x,
+                                  easyrl_dtype x_type, const void *weight, int32_t heads, int32_t cols, float eps,
+                                  int32_t add, easyrl_leaves leaves) {
   CALL(rms_norm_backward, dx, dw, dy, x, x_type, weight, heads, cols, eps, add, leaves);
 }
 
@@ -231,7 +241,8 @@ RUN(rope) {
   NEAR(table, (far_most(a->positions, a->t) + 1) * a->dim);
   CPU(rope, a->x, a->table, a->positions, a->t, a->heads, a->dim, a->inverse);
 }
-static void far_rope(easyrl_device *d, void *x, const float *table, const int32_t *positions, int32_t t, int32_t heads, int32_t dim, int32_t inverse) {
+static void far_rope(easyrl_device *d, void *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
+                     int32_t dim, int32_t inverse) {
   CALL(rope, x, table, positions, t, heads, dim, inverse);
 }
 
@@ -247,7 +258,8 @@ RUN(swiglu_backward) {
   VALUES(d_gate, a->n), VALUES(d_up, a->n), VALUES(dy, a->n), VALUES(gate, a->n), VALUES(up, a->n);
   CPU(swiglu_backward, a->d_gate, a->d_up, a->dy, a->gate, a->up, a->n);
 }
-static void far_swiglu_backward(easyrl_device *d, void *d_gate, void *d_up, const void *dy, const void *gate, const void *up, int64_t n) {
+static void far_swiglu_backward(easyrl_device *d, void *d_gate, void *d_up, const void *dy, const void *gate,
+                                const void *up, int64_t n) {
   CALL(swiglu_backward, d_gate, d_up, dy, gate, up, n);
 }
 

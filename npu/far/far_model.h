@@ -34,19 +34,22 @@ RUN(attention) {
   VALUES(k, keys * a->h.dim), VALUES(v, keys * a->h.dim), SEGMENTS(segments);
   CPU(attention, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
 }
-static void far_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v, easyrl_segments s, easyrl_heads h) {
+static void far_attention(easyrl_device *d, void *out, float *stats, const void *q, const void *k, const void *v,
+                          easyrl_segments s, easyrl_heads h) {
   CALL(attention, out, stats, q, k, v, s, h);
 }
 
-ARGS(attention_backward, void *dq, *dk, *dv; const void *d_out, *out; const float *stats; const void *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
+ARGS(attention_backward, void *dq, *dk, *dv; const void *d_out, *out; const float *stats; const void *q, *k, *v;
+     easyrl_segments segments; easyrl_heads h;)
 RUN(attention_backward) {
   int64_t heads = (int64_t)a->segments.rows * a->h.q, keys = (int64_t)a->segments.rows * a->h.kv, dim = a->h.dim;
   VALUES(dq, heads * dim), VALUES(dk, keys * dim), VALUES(dv, keys * dim), VALUES(d_out, heads * dim), VALUES(out, heads * dim);
   NEAR(stats, heads * 2), VALUES(q, heads * dim), VALUES(k, keys * dim), VALUES(v, keys * dim), SEGMENTS(segments);
   CPU(attention_backward, a->dq, a->dk, a->dv, a->d_out, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
 }
-static void far_attention_backward(easyrl_device *d, void *dq, void *dk, void *dv, const void *d_out, const void *out, const float *stats,
-                                   const void *q, const void *k, const void *v, easyrl_segments s, easyrl_heads h) {
+static void far_attention_backward(easyrl_device *d, void *dq, void *dk, void *dv, const void *d_out, const void *out,
+                                   const float *stats, const void *q, const void *k, const void *v, easyrl_segments s,
+                                   easyrl_heads h) {
   CALL(attention_backward, dq, dk, dv, d_out, out, stats, q, k, v, s, h);
 }
 
@@ -61,7 +64,8 @@ RUN(cache_write) {
   VALUES(cache_k, cache), VALUES(cache_v, cache), VALUES(k, n), VALUES(v, n);
   CPU(cache_write, a->cache_k, a->cache_v, a->k, a->v, a->slots, a->t, a->h);
 }
-static void far_cache_write(easyrl_device *d, void *cache_k, void *cache_v, const void *k, const void *v, const int32_t *slots, int32_t t, easyrl_heads h) {
+static void far_cache_write(easyrl_device *d, void *cache_k, void *cache_v, const void *k, const void *v,
+                            const int32_t *slots, int32_t t, easyrl_heads h) {
   CALL(cache_write, cache_k, cache_v, k, v, slots, t, h);
 }
 
@@ -101,7 +105,8 @@ RUN(attention_cached) {
   VALUES(cache_k, cache), VALUES(cache_v, cache);
   CPU(attention_cached, a->out, a->q, a->cache_k, a->cache_v, a->tables, a->h);
 }
-static void far_attention_cached(easyrl_device *d, void *out, const void *q, const void *cache_k, const void *cache_v, easyrl_tables t, easyrl_heads h) {
+static void far_attention_cached(easyrl_device *d, void *out, const void *q, const void *cache_k, const void *cache_v,
+                                 easyrl_tables t, easyrl_heads h) {
   CALL(attention_cached, out, q, cache_k, cache_v, t, h);
 }
 
@@ -138,14 +143,17 @@ static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, fl
   CALL(softmax_finish, logp, entropy, stats, sums, max, n);
 }
 
-ARGS(softmax_backward, void *d_logits; const float *logits, *d_logp, *stats; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
+ARGS(softmax_backward, void *d_logits; const float *logits, *d_logp, *stats; const int32_t *targets;
+     int32_t n, cols, first; float inv_temp;)
 RUN(softmax_backward) {
-  VALUES(d_logits, (int64_t)a->n * a->cols), NEAR(logits, (int64_t)a->n * a->cols), NEAR(d_logp, a->n), NEAR(stats, (int64_t)a->n * 2);
+  VALUES(d_logits, (int64_t)a->n * a->cols), NEAR(logits, (int64_t)a->n * a->cols);
+  NEAR(d_logp, a->n), NEAR(stats, (int64_t)a->n * 2);
   INDICES(targets, a->n, INT32_MIN, INDEX_END);
   CPU(softmax_backward, a->d_logits, a->logits, a->d_logp, a->stats, a->targets, a->n, a->cols, a->first, a->inv_temp);
 }
-static void far_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp, const float *stats, const int32_t *targets, int32_t n, int32_t cols,
-                                 int32_t first, float inv_temp) {
+static void far_softmax_backward(easyrl_device *d, void *d_logits, const float *logits, const float *d_logp,
+                                 const float *stats, const int32_t *targets, int32_t n, int32_t cols, int32_t first,
+                                 float inv_temp) {
   CALL(softmax_backward, d_logits, logits, d_logp, stats, targets, n, cols, first, inv_temp);
 }
 

@@ -81,31 +81,35 @@ static inline void t_unpack_matrix(table t, device d, uint8_t *dst, matrix m) { 
 static inline void t_sum_panels(table t, device d, uint64_t *s, const matrix *m, int32_t n) { A(t)->sum_panels(D(d), s, (const easyrl_matrix *)m, n); }
 static inline void t_embed(table t, device d, addr y, matrix m, addr ids, int32_t n) { A(t)->embed(D(d), F(y), M(m), I(ids), n); }
 static inline void t_embed_backward(table t, device d, matrix_sums m, addr dy, tokens k, easyrl_fixed_point f) { A(t)->embed_backward(D(d), MS(m), F(dy), TK(k), f); }
-static inline void t_linear(table t, device d, addr y, easyrl_dtype y_type, addr x, matrix w, addr bias, int32_t n, easyrl_start start) {
+static inline void t_linear(table t, device d, addr y, easyrl_dtype y_type, addr x, matrix w, addr bias, int32_t n,
+                            easyrl_start start) {
   A(t)->linear(D(d), V(y), y_type, V(x), M(w), V(bias), n, start);
 }
-static inline void t_linear_backward_input(table t, device d, addr dx, easyrl_dtype dx_type, const product *p, int32_t n, int32_t rows,
-                                           easyrl_start start) {
+static inline void t_linear_backward_input(table t, device d, addr dx, easyrl_dtype dx_type, const product *p,
+                                           int32_t n, int32_t rows, easyrl_start start) {
   A(t)->linear_backward_input(D(d), V(dx), dx_type, (const easyrl_product *)p, n, rows, start);
 }
 static inline void t_linear_backward_weight(table t, device d, matrix_sums dw, sums d_bias, addr dy, addr x, leaves l) {
   A(t)->linear_backward_weight(D(d), MS(dw), S(d_bias), V(dy), V(x), L(l));
 }
-static inline void t_rms_norm(table t, device d, addr y, addr x, easyrl_dtype x_type, addr w, int32_t n, int32_t cols, float eps) {
+static inline void t_rms_norm(table t, device d, addr y, addr x, easyrl_dtype x_type, addr w, int32_t n, int32_t cols,
+                              float eps) {
   A(t)->rms_norm(D(d), V(y), V(x), x_type, V(w), n, cols, eps);
 }
 static inline int32_t t_has_norm_linear(table t) { return A(t)->norm_linear != 0; }
 static inline void t_norm_linear(table t, device d, const projection *p, int32_t n, addr norm, addr x, addr w, int32_t rows, int32_t cols, float eps) {
   A(t)->norm_linear(D(d), (const easyrl_projection *)p, n, V(norm), F(x), V(w), rows, cols, eps);
 }
-static inline void t_rms_norm_backward(table t, device d, addr dx, sums dw, addr dy, addr x, easyrl_dtype x_type, addr w, int32_t heads, int32_t cols, float eps,
-                                       int32_t add, leaves l) {
+static inline void t_rms_norm_backward(table t, device d, addr dx, sums dw, addr dy, addr x, easyrl_dtype x_type,
+                                       addr w, int32_t heads, int32_t cols, float eps, int32_t add, leaves l) {
   A(t)->rms_norm_backward(D(d), V(dx), S(dw), V(dy), V(x), x_type, V(w), heads, cols, eps, add, L(l));
 }
 static inline void t_rope(table t, device d, addr x, addr tab, addr pos, int32_t n, int32_t heads, int32_t dim, int32_t inverse) {
   A(t)->rope(D(d), V(x), F(tab), I(pos), n, heads, dim, inverse);
 }
-static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) { A(t)->swiglu(D(d), V(y), V(gate), V(up), n); }
+static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) {
+  A(t)->swiglu(D(d), V(y), V(gate), V(up), n);
+}
 static inline void t_swiglu_backward(table t, device d, addr dg, addr du, addr dy, addr gate, addr up, int64_t n) {
   A(t)->swiglu_backward(D(d), V(dg), V(du), V(dy), V(gate), V(up), n);
 }
@@ -136,8 +140,8 @@ static inline void t_softmax_sum(table t, device d, addr sums, addr max, addr lo
 static inline void t_softmax_finish(table t, device d, addr logp, addr entropy, addr stats, addr sums, addr max, int32_t n) {
   A(t)->softmax_finish(D(d), F(logp), F(entropy), F(stats), (const int64_t *)sums, F(max), n);
 }
-static inline void t_softmax_backward(table t, device d, addr d_logits, addr logits, addr dl, addr stats, addr targets, int32_t n, int32_t cols,
-                                      int32_t first, float inv_temp) {
+static inline void t_softmax_backward(table t, device d, addr d_logits, addr logits, addr dl, addr stats, addr targets,
+                                      int32_t n, int32_t cols, int32_t first, float inv_temp) {
   A(t)->softmax_backward(D(d), V(d_logits), F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);
 }
 static inline void t_sample(table t, device d, addr ids, addr logp, addr logits, int32_t n, int32_t vocab, addr params) {
